@@ -227,6 +227,16 @@ async def test_tasks_that_run_executions_do_not_block_each_other(
     assert results == [depth + 1] * count
 
 
+async def test_a_label_with_a_reserved_name_is_refused() -> None:
+    labelled = flows.levels.run_options(labels={NESTING_LABEL: "abc"})  # type: ignore[attr-defined]
+
+    with pytest.raises(InputError, match="labels: 'runnel.nesting' begins with 'runnel.', which"):
+        await runnel.run(labelled, 1)
+    with pytest.raises(InputError, match="labels: 'runnel.x' begins with 'runnel.', which"):
+        async for _ in runnel.run_many(flows.levels, [{"depth": 1}], labels={"runnel.x": "1"}):
+            pass
+
+
 async def test_tasks_that_run_executions_are_nested_up_to_a_limit() -> None:
     with pytest.raises(WorkflowFailedError):
         await runnel.run(flows.levels, NESTING_MAX + 1)

@@ -20,7 +20,6 @@ from runnel.client.submissions import INPUTS_MAX
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
-from runnel.core.validation.handler_settings import mock_incomplete_services
 from runnel.core.values import Json
 from runnel.core.workflow import CHILD_WORKFLOW, PRIORITY_MAX, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, MalformedBodyError, NotFoundError
@@ -87,8 +86,7 @@ async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Wo
             children[name] = (await app_state.client.library.find(name)).graph.workflow
         except NotFoundError:
             continue  # read_document reports the unknown name and its place
-    workflow = read_document(data, resolve=children.get, retry=app_state.settings.retry)
-    return mock_incomplete_services(workflow) if app_state.settings.mocks_services else workflow
+    return read_document(data, resolve=children.get, retry=app_state.settings.retry)
 
 
 def _find_child_workflow_names(data: Json) -> Iterator[str]:

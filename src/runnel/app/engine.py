@@ -71,6 +71,7 @@ class Engine:
             owns=self._owns,
             feed_reader=self.feed_reader,
             graphs=graphs,
+            mocks_services=settings.mocks_services,
         )
         self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
         self._home_partition: int | None = None

@@ -30,6 +30,7 @@ from runnel.authoring.functions import (
     find_import_folder,
     get_main_module_name,
 )
+from runnel.authoring.payloads import RESERVED_LABEL_PREFIX
 from runnel.client.batch import (
     IN_FLIGHT_MAX,
     IN_FLIGHT_PER_SLOT,
@@ -45,7 +46,6 @@ from runnel.client.idempotency import derive_execution_id
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.message_text import describe_value, quote_name
 from runnel.core.states import ExecutionState
-from runnel.core.validation.handler_settings import mock_incomplete_services
 from runnel.core.validation.structure import CHILD_DEPTH_MAX
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
@@ -198,7 +198,7 @@ async def run_many(
             priority=source.priority if priority is None else priority,
             retry_failed=retry_failed,
         ),
-        labels={**source.labels, **(labels or {})},
+        labels={**source.labels, **_copy_own_labels(labels or {})},
         default_name=RandomIdGenerator().execution_id(),
     )
     async with aclosing(_run_batch(batch, settings)) as results:
@@ -291,7 +291,7 @@ def _resolve_source(workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG)
         )
     options = getattr(workflow, "_run_options", None) or RunOptions()
     settings = _resolve_settings(options)
-    labels = dict(options.labels)
+    labels = _copy_own_labels(options.labels)
     if isinstance(workflow, TracedWorkflow):
         model = workflow.to_workflow(retry=settings.retry)
         labels = {**_build_source_label(workflow), **labels}
@@ -300,8 +300,6 @@ def _resolve_source(workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG)
         model = (
             workflow if isinstance(workflow, Workflow) else _build_dag_workflow(workflow, settings)
         )
-        if settings.mocks_services:
-            model = mock_incomplete_services(model)
     return RunSource(
         workflow=model,
         labels=labels,
@@ -309,6 +307,17 @@ def _resolve_source(workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG)
         key=options.key,
         settings=settings,
     )
+
+
+def _copy_own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Returns a copy of the user's labels; raises InputError for a reserved name."""
+    for key in labels:
+        if isinstance(key, str) and key.startswith(RESERVED_LABEL_PREFIX):
+            raise InputError(
+                f"labels: {quote_name(key)} begins with '{RESERVED_LABEL_PREFIX}', which is "
+                "reserved for Runnel; rename the label"
+            )
+    return dict(labels)
 
 
 def _merge_input(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -419,7 +428,7 @@ async def _build_nesting_label(
     header = await context.backend.archive.get_header(get_root_id(slot.execution_id))
     # An execution in another store counts as the first level.
     labels = {} if header is None else header.labels
-    level = int(labels.get(NESTING_LABEL, "0")) + 1
+    level = _parse_level(labels.get(NESTING_LABEL, "")) + 1
     if level > NESTING_MAX:
         raise InputError(
             f"runnel.run: workflow '{workflow}' would run {level} levels below the "
@@ -427,6 +436,11 @@ async def _build_nesting_label(
             "executions. For a loop, let a task submit the next execution with runnel.submit"
         )
     return {NESTING_LABEL: str(level)}
+
+
+def _parse_level(text: str) -> int:
+    """Returns the level of a label. A user's own label, which older versions accepted, is 0."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < len("10000") else 0
 
 
 async def _submit(context: RunContext, arguments: RunArguments) -> ExecutionId:

@@ -303,7 +303,7 @@ async def open_store_session(
     clock, ids = RealClock(), RandomIdGenerator()
     backend = await open_backend(settings, clock, ids)
     try:
-        yield build_store_session(backend, clock, ids, has_workers=settings.has_redis)
+        yield build_store_session(backend, clock, ids, has_workers=settings.has_redis, mocks_services=settings.mocks_services)
     except StoreError as error:
         raise explain_store_error(settings, error) from error
     finally:
@@ -316,12 +316,18 @@ def build_store_session(
     ids: IdGenerator,
     *,
     has_workers: bool = False,
+    mocks_services: bool = False,
 ) -> StoreSession:
     """Builds a session on an open backend, which the caller closes."""
     event_bus = EventBus()
     feed_reader = FeedReader(backend.feed, clock, event_bus)
     client = StoreClient(
-        backend, clock, ids, get_completion=event_bus.get_completion, feed_reader=feed_reader
+        backend,
+        clock,
+        ids,
+        get_completion=event_bus.get_completion,
+        feed_reader=feed_reader,
+        mocks_services=mocks_services,
     )
     return StoreSession(
         client=client,

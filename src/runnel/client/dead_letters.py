@@ -12,7 +12,7 @@ import msgspec
 
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.operations import to_queue_key, to_queue_name
-from runnel.client.reruns import RerunClient, RerunSpec
+from runnel.client.reruns import NEW_INPUT_LABEL, RerunClient, RerunSpec
 from runnel.core.effects import DeadLetter
 from runnel.core.execution import Execution
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
@@ -280,7 +280,11 @@ async def _check_not_completed_by_rerun(
     root = get_root_id(letter.token.execution_id)
     # A filter by state may lack an execution that completed a moment ago.
     page = await archive.list_headers(ExecutionFilter(rerun_of=root))
-    reruns = [header.execution_id for header in page if header.state is ExecutionState.COMPLETED]
+    reruns = [
+        header.execution_id
+        for header in page
+        if header.state is ExecutionState.COMPLETED and NEW_INPUT_LABEL not in header.labels
+    ]
     if reruns and retry_id not in reruns:
         name = format_letter_name(letter)
         raise WrongStateError(

@@ -118,6 +118,7 @@ class StoreClient:
         owns: Callable[[int], bool] = lambda _partition: False,
         feed_reader: FeedReader | None = None,
         graphs: GraphCache | None = None,
+        mocks_services: bool = False,
     ) -> None:
         self._backend = backend
         self._clock = clock
@@ -131,7 +132,10 @@ class StoreClient:
             owns=owns,
             listen=None if feed_reader is None else partial(feed_reader.listen, ends_only=True),
         )
-        self._definitions = DefinitionCache(backend.archive, clock, graphs)
+        self._mocks_services = mocks_services
+        self._definitions = DefinitionCache(
+            backend.archive, clock, graphs, mocks_services=mocks_services
+        )
         self.library = WorkflowLibrary(backend, self._definitions, clock)
         self._payloads = PayloadStorage(backend.blobs, ids)
 
@@ -267,15 +271,8 @@ class StoreClient:
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         kept_labels = check_labels(labels or {})
-        value = input_.value if isinstance(input_, CheckedInput) else input_
-        is_checked = value is not None and isinstance(input_, CheckedInput)
-        data = encode_payload({} if value is None else value, where="input")
-        stored = data
-        if not is_held:
-            stored = complete_input(workflow, data, is_checked=is_checked)
-        elif value is not None:
-            stored, checked = _check_held_input(workflow, data)
-            kept_labels |= checked
+        data, stored, checked_label = _encode_input(workflow, input_, is_held=is_held)
+        kept_labels |= checked_label
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -329,34 +326,49 @@ class StoreClient:
         for each key. Raises WrongStateError, NotFoundError and InputError. Raises KeyReusedError if
         the rerun of this key has other nodes, configs or another input.
 
-        The rerun replaces the dead letters of the final execution: it runs their tasks.
+        The rerun replaces the dead letters of the final execution: it runs their tasks. With
+        another input, it does other work, and the letters stay.
         """
         from runnel.client.dead_letters import delete_execution_letters
 
+        former = await self.load(execution_id)
+        is_same_input = input is None or await self._has_input(former, input)
         new_id = await self._create_rerun(
-            execution_id, options, input=input, idempotency_key=idempotency_key
+            former,
+            options,
+            input=input,
+            is_same_input=is_same_input,
+            idempotency_key=idempotency_key,
         )
-        await delete_execution_letters(self._backend.archive, execution_id)
+        if is_same_input:
+            await delete_execution_letters(self._backend.archive, execution_id)
         return new_id
+
+    async def _has_input(self, former: Execution, input_: Json) -> bool:
+        """Returns True if the input, with the defaults of its schema, is that of the execution."""
+        data = encode_payload(input_, where="input")
+        data = complete_input(former.graph.workflow, data, is_checked=True)
+        former_data = await self._payloads.load(former.input)
+        return bool(msgspec.json.decode(data) == msgspec.json.decode(former_data))
 
     async def _create_rerun(
         self,
-        execution_id: ExecutionId,
+        former: Execution,
         options: RerunSpec | None,
         *,
         input: Json,
+        is_same_input: bool,
         idempotency_key: str | None,
     ) -> ExecutionId:
         from runnel.client import idempotency, reruns
 
         find_known = partial(idempotency.find_execution_of_key, self._backend.archive)
         options = options or reruns.RerunSpec()
-        former = await self.load(execution_id)
         reruns.check_rerunnable(former)
         data = None if input is None else encode_payload(input, where="input")
         graph, stored = await self._choose_rerun_input(former, data, is_newest=options.is_newest)
         new_id = ExecutionId(self._ids.execution_id())
-        labels = idempotency.remove_key_labels(former.labels)
+        labels = reruns.build_labels(former, is_same_input=is_same_input)
         if idempotency_key is not None:
             new_id = idempotency.derive_execution_id(former.id, idempotency_key)
             content = msgspec.json.encode([options, input])
@@ -368,7 +380,14 @@ class StoreClient:
                 return new_id
             if known is not None:  # the newest version may have changed since the first call
                 graph = await self._definitions.load_graph(DefinitionHash(known.definition))
-        parts = reruns.build_take_overs(former, graph, options, new_id, has_input=data is not None)
+        parts = reruns.build_take_overs(
+            former,
+            graph,
+            options,
+            new_id,
+            has_input=data is not None,
+            mocks_services=self._mocks_services,
+        )
         if stored is None:
             value, blobs = await self._payloads.copy_value(former.input, new_id)
         else:
@@ -650,6 +669,20 @@ class StoreClient:
                 f"execution {execution_id} is {header.state} and can't be {action} any more"
             )
         return header
+
+
+def _encode_input(
+    workflow: Workflow, input_: Json, *, is_held: bool
+) -> tuple[bytes, bytes, dict[str, str]]:
+    """Returns the input as given, the input to store, and the label of a checked held input."""
+    value = input_.value if isinstance(input_, CheckedInput) else input_
+    is_checked = value is not None and isinstance(input_, CheckedInput)
+    data = encode_payload({} if value is None else value, where="input")
+    if not is_held:
+        return data, complete_input(workflow, data, is_checked=is_checked), {}
+    if value is None:
+        return data, data, {}
+    return data, *_check_held_input(workflow, data)
 
 
 def _check_held_input(workflow: Workflow, data: bytes) -> tuple[bytes, dict[str, str]]:

@@ -172,6 +172,12 @@ def test_values_of_a_node_are_checked(fields: dict[str, Any], problem: str) -> N
     ("fields", "problem"),
     [
         ({"name": ""}, "name: expected a printable text of 1 to 200 characters, got ''"),
+        (
+            {"name": "team/active"},
+            "name: 'team/active' ends like an address of the API; expected a name that does not "
+            "end with one of /run, /batch, /versions, /active, /activate, /graph, "
+            "/triggers/webhook",
+        ),
         ({"timeout_seconds": -1}, "timeout_seconds: expected a number above 0, got -1"),
         ({"sla_seconds": 0}, "sla_seconds: expected a number above 0, got 0"),
         ({"max_concurrency": 0}, "max_concurrency: expected a whole number ≥ 1, got 0"),

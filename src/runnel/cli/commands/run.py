@@ -43,19 +43,18 @@ from runnel.core.workflow import Workflow
 from runnel.settings.model import Settings
 
 WorkflowFileOrName = Annotated[
-    Path,
+    str,
     typer.Argument(
         metavar="FILE|NAME",
         help="A workflow file: YAML, JSON, or a Python file with a @workflow (flow.py, "
         "flow.py:name); or the name of a stored workflow.",
-        readable=False,
         autocompletion=complete_workflow,
     ),
 ]
 
 
 def run(
-    file: WorkflowFileOrName,
+    text: WorkflowFileOrName,
     *,
     assignments: Assignments = None,
     input_file: InputFile = None,
@@ -74,7 +73,7 @@ def run(
     """Run a workflow and show its progress.
 
     A name without a file ending runs the stored workflow of that name: its active version, or else
-    its newest.
+    its newest. A text that begins with a dot or a slash is always a file.
 
     With a Redis or a Runnel server, workers run the workflow and this command shows its progress.
 
@@ -87,12 +86,11 @@ def run(
     settings = configure(location, concurrency=concurrency)
     check_concurrency(settings, concurrency)
     hints = CommandHints(location, settings.is_remote)
-    graph = _load_graph(file, settings)
-    workflow = graph.workflow
+    graph = _load_graph(text, settings)
+    workflow, file = graph.workflow, Path(text)
     folder = get_import_folder(file)
-    own_labels = read_labels(labels or [])
-    if not settings.is_remote:
-        own_labels[SOURCE_LABEL] = str(folder)
+    source = {} if settings.is_remote else {SOURCE_LABEL: str(folder)}
+    own_labels = read_labels(labels or []) | source
     value = read_input(input_file, assignments or [], workflow.input)
     has_input = bool(assignments) or input_file is not None
     if is_held:
@@ -118,13 +116,17 @@ def run(
         return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))
 
 
-def _load_graph(file: Path, settings: Settings) -> Graph:
-    """Loads a workflow file, or the stored workflow of a name that is not a file."""
-    if is_workflow_file(str(file)) or file.exists():
+def _load_graph(text: str, settings: Settings) -> Graph:
+    """Loads a workflow file, or the stored workflow of a name that is not a file.
+
+    The name of a stored workflow may contain a slash, and a folder may have the same name.
+    """
+    file = Path(text)
+    if is_workflow_file(text) or text.startswith((".", "/")) or file.is_file():
         return load_graph(file, settings)
     from runnel.cli.session.open_client import load_stored_graph  # not for a file
 
-    return asyncio.run(load_stored_graph(str(file), settings))
+    return asyncio.run(load_stored_graph(text, settings))
 
 
 def _print_held(

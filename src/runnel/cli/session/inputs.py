@@ -12,7 +12,7 @@ from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.core.graph import Graph, compile_canonical
 from runnel.core.templates.template import compile_tree
 from runnel.core.validation import find_problems
-from runnel.core.validation.handler_settings import HANDLER_SETTINGS, mock_incomplete_services
+from runnel.core.validation.handler_settings import HANDLER_SETTINGS
 from runnel.core.values import Json
 from runnel.core.workflow import Node, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, NotAllowedError
@@ -92,9 +92,7 @@ def load_valid_workflow(path: Path, settings: Settings) -> Workflow:
     the current settings into the workflow.
     """
     workflow = _load_workflow(path, settings)
-    if settings.mocks_services:
-        workflow = mock_incomplete_services(workflow)
-    problems = list(find_problems(workflow))
+    problems = list(find_problems(workflow, mocks_services=settings.mocks_services))
     if not settings.is_remote:  # workers of a server may have other handlers
         problems += _find_handler_problems(workflow)
     if problems:

@@ -133,8 +133,22 @@ WORKFLOW_CHECKS: Mapping[str, ValueCheck] = {
 }
 
 
+# The ends of addresses such as /v1/workflows/NAME/run. The API could not tell a workflow named
+# `x/run` from the address that runs the workflow `x`.
+RESERVED_NAME_ENDS = (
+    *("/run", "/batch", "/versions", "/active", "/activate", "/graph"),
+    "/triggers/webhook",
+)
+
+
 def check_workflow_fields(workflow: Workflow) -> Iterator[str]:
     yield from _check_fields(workflow, WORKFLOW_CHECKS)
+    if NAME.fits(workflow.name) and workflow.name.endswith(RESERVED_NAME_ENDS):
+        ends = ", ".join(RESERVED_NAME_ENDS)
+        yield (
+            f"name: {describe_value(workflow.name)} ends like an address of the API; expected a "
+            f"name that does not end with one of {ends}"
+        )
     for tag, limit in workflow.rate_limits.items():
         yield from _check_fields(limit, RATE_LIMIT_CHECKS, f"rate_limits.{tag}.")
     for key, label in workflow.labels.items():

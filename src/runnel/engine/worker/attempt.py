@@ -87,14 +87,18 @@ class AttemptPipeline:
     async def find_cached_output(self, run: TaskRun) -> Value | None:
         """Returns the output of an earlier task with the same cache key, or None.
 
-        Stores the cache key of the task in `run.cache_key`.
+        Stores the cache key of the task in `run.cache_key`. The result of a mock is not cached:
+        a later run without the mock must call the service.
         """
         task = run.task
         values = TaskInputs(task)
         config = compile_config(task.config)
         roots = {*config.roots, *compile_cache_key(task).roots, *values.parent_ids()}
         await values.load(roots, self._blobs)
-        run.cache_key = compute_cache_key(task, self._resolve_for_key(config, values), values)
+        resolved = self._resolve_for_key(config, values)
+        if self._handlers.get(task.handler).is_mocked(resolved):
+            return None
+        run.cache_key = compute_cache_key(task, resolved, values)
         data = await self._results.get(run.cache_key)
         return None if data is None else await self._to_value(data, task)
 
