@@ -249,7 +249,7 @@ async def test_a_rerun_with_the_same_input_given_again_deletes_the_letters(
 async def test_a_rerun_of_a_cancelled_retry_does_its_work(
     engine: Engine, work: WorkHandler
 ) -> None:
-    execution_id, letters = await run_failing(engine, work, "parse")
+    _, letters = await run_failing(engine, work, "parse")
     gate = work.gate("parse")
     retry_id = await retry_letters(engine.client, engine.backend.archive, letters)
     await engine.client.cancel(retry_id)

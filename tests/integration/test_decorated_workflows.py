@@ -18,6 +18,8 @@ from runnel.authoring.functions import SOURCE_LABEL
 from runnel.client.idempotency import KEY_LABEL
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.engine.worker import runner as runner_module
+from runnel.engine.worker import slots as slots_module
 from runnel.errors import InputError, InvalidInputError
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings import read_settings
@@ -227,12 +229,32 @@ async def test_tasks_that_run_executions_do_not_block_each_other(
     assert results == [depth + 1] * count
 
 
-async def test_a_label_with_a_reserved_name_is_refused() -> None:
-    labelled = flows.levels.run_options(labels={NESTING_LABEL: "abc"})  # type: ignore[attr-defined]
+@pytest.mark.parametrize("flow", [flows.levels, flows.process_levels])
+async def test_a_task_that_may_not_wait_yet_begins_again_without_a_failed_attempt(
+    flow: "TracedWorkflow[[int], int]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots_module, "LENT_MAX", 1)
+    monkeypatch.setattr(runner_module, "WAITING_RETRY_S", 0.05)
 
-    with pytest.raises(InputError, match="labels: 'runnel.nesting' begins with 'runnel.', which"):
+    async with asyncio.timeout(60):
+        results = await asyncio.gather(*(runnel.run(flow, 2) for _ in range(3)))
+
+    assert results == [3] * 3
+    async with open_store_session(read_settings()) as session:
+        ids = [
+            item.execution_id for item in await session.client.list_executions(ExecutionFilter())
+        ]
+        views = [await session.client.get(id_) for id_ in ids]
+    assert len(views) == 9
+    assert {node.attempts for view in views for node in view.nodes.values()} == {1}
+
+
+async def test_a_label_with_a_reserved_name_is_refused() -> None:
+    labelled = flows.levels.run_options(labels={NESTING_LABEL: "abc"})
+
+    with pytest.raises(InputError, match=r"labels: 'runnel.nesting' begins with 'runnel.', which"):
         await runnel.run(labelled, 1)
-    with pytest.raises(InputError, match="labels: 'runnel.x' begins with 'runnel.', which"):
+    with pytest.raises(InputError, match=r"labels: 'runnel.x' begins with 'runnel.', which"):
         async for _ in runnel.run_many(flows.levels, [{"depth": 1}], labels={"runnel.x": "1"}):
             pass
 

@@ -105,17 +105,18 @@ async def run(
     with the same key (`workflow.run_options(key=...)`).
 
     A task that calls `run` gives its worker slot to other tasks, and takes a slot back after the
-    execution has ended. Raises InputError if such tasks are nested too deeply, and
-    TooManyWaitingTasksError if too many tasks of the worker wait.
+    execution has ended. Raises InputError if such tasks are nested too deeply. If too many tasks of
+    the worker wait, raises TooManyWaitingTasksError, and the task begins again 5 s later.
     """
     arguments = _build_run_arguments(workflow, args, kwargs)
-    slot = current_slot.get()
+    slot, level = current_slot.get(), 0
     async with _use_context(arguments) as shared:
         context = await shared.wait_until_opened()
         if slot is not None:
-            label = await _build_nesting_label(context, arguments.workflow.name, slot)
+            level = await _choose_nesting_level(context, arguments.workflow.name, slot)
+            label = {NESTING_LABEL: str(level)}
             arguments = replace(arguments, labels={**arguments.labels, **label})
-        async with nullcontext() if slot is None else slot.lend():
+        async with nullcontext() if slot is None else slot.lend(level):
             execution_id = await _submit(context, arguments)
             try:
                 header = await _wait_until_final(shared, context, execution_id)
@@ -207,7 +208,7 @@ async def run_many(
 
 
 async def _run_batch(batch: Batch, settings: Settings) -> AsyncGenerator[BatchResult, None]:
-    slot = current_slot.get()
+    slot, level = current_slot.get(), 0
 
     def open_context() -> AbstractAsyncContextManager[RunContext]:
         return _open_context(settings, lambda backend: find_abandoned_partitions(backend, batch))
@@ -215,8 +216,8 @@ async def _run_batch(batch: Batch, settings: Settings) -> AsyncGenerator[BatchRe
     async with _get_pool(settings).use(open_context) as shared:
         context = await shared.wait_until_opened()
         if slot is not None:
-            label = await _build_nesting_label(context, batch.workflow.name, slot)
-            batch = replace(batch, labels={**batch.labels, **label})
+            level = await _choose_nesting_level(context, batch.workflow.name, slot)
+            batch = replace(batch, labels={**batch.labels, NESTING_LABEL: str(level)})
         feeder = BatchFeeder(
             batch,
             context.client,
@@ -225,7 +226,7 @@ async def _run_batch(batch: Batch, settings: Settings) -> AsyncGenerator[BatchRe
             adopt=context.adopt_if_free if isinstance(context, Engine) else None,
         )
         async with (
-            nullcontext() if slot is None else slot.lend(),
+            nullcontext() if slot is None else slot.lend(level),
             aclosing(feeder.run(shared.ended)) as outcomes,
         ):
             try:
@@ -312,7 +313,7 @@ def _resolve_source(workflow: TracedWorkflow[..., Any] | Workflow | WorkflowDAG)
 def _copy_own_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """Returns a copy of the user's labels; raises InputError for a reserved name."""
     for key in labels:
-        if isinstance(key, str) and key.startswith(RESERVED_LABEL_PREFIX):
+        if key.startswith(RESERVED_LABEL_PREFIX):
             raise InputError(
                 f"labels: {quote_name(key)} begins with '{RESERVED_LABEL_PREFIX}', which is "
                 "reserved for Runnel; rename the label"
@@ -421,10 +422,8 @@ async def _find_abandoned_partition(backend: Backend, arguments: RunArguments) -
     return frozenset() if await backend.store.observe(partition) else frozenset({partition})
 
 
-async def _build_nesting_label(
-    context: RunContext, workflow: str, slot: TaskSlot
-) -> dict[str, str]:
-    """Raises InputError if the execution of the calling task is at the last level."""
+async def _choose_nesting_level(context: RunContext, workflow: str, slot: TaskSlot) -> int:
+    """Returns the level of an execution that a task runs; raises InputError above the maximum."""
     header = await context.backend.archive.get_header(get_root_id(slot.execution_id))
     # An execution in another store counts as the first level.
     labels = {} if header is None else header.labels
@@ -435,7 +434,7 @@ async def _build_nesting_label(
             f"first execution; expected at most {NESTING_MAX} levels of tasks that wait for "
             "executions. For a loop, let a task submit the next execution with runnel.submit"
         )
-    return {NESTING_LABEL: str(level)}
+    return level
 
 
 def _parse_level(text: str) -> int:

@@ -303,7 +303,13 @@ async def open_store_session(
     clock, ids = RealClock(), RandomIdGenerator()
     backend = await open_backend(settings, clock, ids)
     try:
-        yield build_store_session(backend, clock, ids, has_workers=settings.has_redis, mocks_services=settings.mocks_services)
+        yield build_store_session(
+            backend,
+            clock,
+            ids,
+            has_workers=settings.has_redis,
+            mocks_services=settings.mocks_services,
+        )
     except StoreError as error:
         raise explain_store_error(settings, error) from error
     finally:

@@ -55,9 +55,7 @@ def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> 
     except RecursionError:
         return [f"{where}: the schema refers to itself endlessly; correct its $ref"]
     except _TooManyReferencesError:
-        return [
-            f"{where}: the check follows too many $ref of the schema; refer to each part once"
-        ]
+        return [f"{where}: the check follows too many $ref of the schema; refer to each part once"]
     return sorted(_format_error(where, error) for error in errors)
 
 
@@ -85,7 +83,7 @@ def _list_errors(root: dict[str, Json], part: dict[str, Json], value: Json) -> l
 @cache
 def _extend_with_limit(kind: Any) -> Any:
     """Returns the validator class, with `$ref` and `$dynamicRef` that count."""
-    return extend(
+    return extend(  # type: ignore[no-untyped-call]
         kind,
         {
             keyword: _limit_keyword(kind.VALIDATORS[keyword])

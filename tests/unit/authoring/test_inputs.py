@@ -193,9 +193,7 @@ def test_an_input_is_refused_if_a_stored_schema_refers_to_its_parts_too_often() 
 
 
 def test_a_nested_input_is_refused_if_its_schema_doubles_the_checks_at_each_level() -> None:
-    schema: dict[str, Any] = {
-        "allOf": [{"properties": {"child": {"$ref": "#"}}} for _ in range(2)]
-    }
+    schema: dict[str, Any] = {"allOf": [{"properties": {"child": {"$ref": "#"}}} for _ in range(2)]}
     value: Any = {}
     for _ in range(30):
         value = {"child": value}

@@ -113,8 +113,9 @@ class ParentSlot:
         self._lock = threading.Lock()
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[None]:
-        answer = await asyncio.to_thread(self._ask, WaitMessage(has_begun=True))
+    async def lend(self, level: int = 1) -> AsyncIterator[None]:
+        begun = WaitMessage(has_begun=True, level=level)
+        answer = await asyncio.to_thread(self._ask, begun)
         if answer.problem:
             raise TooManyWaitingTasksError(answer.problem)
         try:

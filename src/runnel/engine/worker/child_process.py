@@ -78,6 +78,7 @@ class WaitMessage(msgspec.Struct, frozen=True, tag=True):
     """
 
     has_begun: bool
+    level: int = 1
 
 
 class WaitAnswer(msgspec.Struct, frozen=True, tag=True):

@@ -36,6 +36,7 @@ from runnel.errors import (
     Skip,
     StoreError,
     TaskTimeoutError,
+    TooManyWaitingTasksError,
 )
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import TASK_LOST
@@ -46,6 +47,11 @@ from runnel.ports.telemetry import TASK_LOST
 # The longest time that a task waits in the worker for a rate token, without a slot. For a longer
 # wait, the worker returns the task to the store, which sets a timer.
 PARK_S_MAX = 5.0
+
+
+# The time after which a task begins again that could not wait for an execution, because too many
+# tasks of its worker wait already.
+WAITING_RETRY_S = 5.0
 
 
 class RateLimiter:
@@ -363,6 +369,12 @@ class RunnerPool:
         if run.is_isolated and isinstance(error, ProcessDiedError):
             return self._make_lost(run, error)
         info = error.info if isinstance(error, ChildCodeError) else describe_exception(error)
+        if info.types[:1] == (TooManyWaitingTasksError.__name__,):
+            # Nothing was submitted yet, so the task may begin again once other tasks have ended.
+            until = self._clock.now() + WAITING_RETRY_S
+            return TaskDeferred(
+                token=run.token, until=until, wait_s=WAITING_RETRY_S, reason=info.message
+            )
         return self._make_failure(run, info)
 
     def _make_lost(self, run: TaskRun, error: ProcessDiedError) -> TaskLost:
