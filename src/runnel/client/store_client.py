@@ -266,16 +266,8 @@ class StoreClient:
         meantime, the call creates nothing and raises NotFoundError. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
-        kept_labels = check_labels(labels or {})
-        value = input_.value if isinstance(input_, CheckedInput) else input_
-        is_checked = value is not None and isinstance(input_, CheckedInput)
-        data = encode_payload({} if value is None else value, where="input")
-        stored = data
-        if not is_held:
-            stored = complete_input(workflow, data, is_checked=is_checked)
-        elif value is not None:
-            stored, checked = _check_held_input(workflow, data)
-            kept_labels |= checked
+        data, stored, own_labels = _prepare_input(workflow, input_, is_held=is_held)
+        kept_labels = check_labels(labels or {}) | own_labels
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -652,12 +644,22 @@ class StoreClient:
         return header
 
 
-def _check_held_input(workflow: Workflow, data: bytes) -> tuple[bytes, dict[str, str]]:
-    """Returns the input with defaults and the label of a checked input, if the input fits.
+def _prepare_input(
+    workflow: Workflow, input_: Json, *, is_held: bool
+) -> tuple[bytes, bytes, dict[str, str]]:
+    """Returns the input as submitted, the input with defaults, and the label of a checked input.
 
-    Any other input is stored as it is: `trigger` may replace it.
+    Raises InvalidInputError if the input does not fit the workflow. For a held execution, such an
+    input is stored as it is: `trigger` may replace it.
     """
+    value = input_.value if isinstance(input_, CheckedInput) else input_
+    is_checked = value is not None and isinstance(input_, CheckedInput)
+    data = encode_payload({} if value is None else value, where="input")
+    if not is_held:
+        return data, complete_input(workflow, data, is_checked=is_checked), {}
+    if value is None:
+        return data, data, {}
     try:
-        return complete_input(workflow, data), {CHECKED_LABEL: "input"}
+        return data, complete_input(workflow, data), {CHECKED_LABEL: "input"}
     except InvalidInputError:
-        return data, {}
+        return data, data, {}
