@@ -89,12 +89,8 @@ def run(
     graph = _load_graph(file, settings)
     workflow = graph.workflow
     if is_held:
-        if assignments or input_file is not None or labels or priority is not None:
-            raise InputError(
-                "--hold: give the input to 'runnel trigger', and neither labels nor a priority"
-            )
-        print(asyncio.run(_hold(workflow, settings)))
-        return OK
+        is_plain = input_file is None and priority is None and not (assignments or labels)
+        return _hold_execution(workflow, settings, is_plain=is_plain)
     value = read_input(input_file, assignments or [], workflow.input)
     if not settings.is_remote:  # fails before functions are imported and files are created
         check_input(workflow, value)
@@ -126,6 +122,15 @@ def _load_graph(file: Path, settings: Settings) -> Graph:
     from runnel.cli.session.open_client import load_stored_graph  # not for a file
 
     return asyncio.run(load_stored_graph(str(file), settings))
+
+
+def _hold_execution(workflow: Workflow, settings: Settings, *, is_plain: bool) -> int:
+    if not is_plain:
+        raise InputError(
+            "--hold: give the input to 'runnel trigger', and neither labels nor a priority"
+        )
+    print(asyncio.run(_hold(workflow, settings)))
+    return OK
 
 
 async def _hold(workflow: Workflow, settings: Settings) -> ExecutionId:
