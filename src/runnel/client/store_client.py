@@ -262,8 +262,8 @@ class StoreClient:
     ) -> ExecutionHeader:
         """Creates an execution, unless one with the same key exists; returns its current header.
 
-        With `version`, the definition is not stored again. If that version was deleted in the
-        meantime, the call creates nothing and raises NotFoundError. None is stored as `{}`.
+        With `version`, the definition is not stored again; raises NotFoundError if that version was
+        deleted. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
         data, stored, own_labels = _prepare_input(workflow, input_, is_held=is_held)
@@ -303,8 +303,7 @@ class StoreClient:
         )
         if version is None:
             await self._definitions.store_again_if_deleted(hash_, workflow)
-        # A concurrent caller with the same key may have created the execution first.
-        known = None if find_known is None else await find_known()
+        known = None if find_known is None else await find_known()  # another caller was first
         return known or make_pending_header(command)
 
     async def rerun(
