@@ -94,6 +94,7 @@ class Graph:
         self.parent_counts = [len(node.parents) for node in self.nodes]
         self.roots = [node.index for node in self.nodes if not node.parents]
         self.leaves = [node.index for node in self.nodes if not node.children]
+        self.clean_up = [node.index for node in self.nodes if node.is_clean_up]
 
     def node(self, node_id: NodeId) -> CompiledNode:
         return self.nodes[self.index[node_id]]

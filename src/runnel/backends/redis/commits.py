@@ -6,7 +6,13 @@ from typing import Any
 from runnel.backends.feed_log import build_commit_entries
 from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.connection_pool import RedisConnectionPool
-from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message_args, encode
+from runnel.backends.redis.keys import (
+    RedisKeyNames,
+    RedisLayout,
+    build_message_args,
+    encode,
+    split_stopped_message,
+)
 from runnel.core.codec import decode_message
 from runnel.core.commands import LIMIT_PREFIX, TASK_ENDINGS
 from runnel.core.effects import DeadLetter, TaskMessage
@@ -21,6 +27,8 @@ from runnel.ports.store import (
     Lease,
     TimerRecord,
 )
+
+_STOPPED_MESSAGE = split_stopped_message()
 
 
 def build_commit_keys(keys: RedisKeyNames, partition: int) -> list[str]:
@@ -66,6 +74,7 @@ def build_commit_args(
         next_position,
     ]
     args += (LIMIT_PREFIX, journal_entries_max if layout.is_journaled else 0)
+    args += _STOPPED_MESSAGE
     args.append(len(commit.histories))
     for history in commit.histories:
         args += (history.aggregate_id, history.entry)
@@ -88,6 +97,7 @@ def build_commit_args(
         args += _build_letter_args(letter, letters_max)
     feed_entries = build_commit_entries(commit)
     args += (len(feed_entries), *feed_entries)
+    args += (len(commit.stopped), *map(encode, commit.stopped))
     return args
 
 

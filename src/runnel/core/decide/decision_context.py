@@ -14,6 +14,7 @@ from runnel.core.effects import (
     LoadBlob,
     SendCommand,
     SetTimer,
+    StopTask,
     TimerKey,
     TimerKind,
 )
@@ -170,6 +171,9 @@ class DecisionContext:
 
     def drop_task(self, index: int, item: int, run: NodeRun) -> None:
         self.effects.append(DropTask(self.execution.token(index, item, run)))
+
+    def stop_task(self, token: TaskToken) -> None:
+        self.effects.append(StopTask(token))
 
     def release_limit(self, index: int, item: int, run: NodeRun) -> None:
         """Releases the concurrency key that this attempt holds or waits for."""

@@ -9,6 +9,7 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
     TaskStarted,
+    TaskStopped,
 )
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
@@ -18,7 +19,9 @@ BATCH_MAX = 512
 # Above this many unsent reports, the worker claims no further task.
 WAITING_MAX = 2_048
 
-Report = TaskCompleted | TaskFailed | TaskSkipped | TaskLost | TaskDeferred | TaskStarted
+Report = (
+    TaskCompleted | TaskFailed | TaskSkipped | TaskLost | TaskStopped | TaskDeferred | TaskStarted
+)
 
 
 class Reporter:
@@ -80,7 +83,8 @@ class Reporter:
         if type(report) is TaskStarted:
             return
         self._held.forget(report.token)
-        if not is_accepted:
+        # The store takes the end of stopped code only if the execution waits for that end.
+        if not is_accepted and type(report) is not TaskStopped:
             token = report.token
             self._dependencies.telemetry.event(
                 REPORT_REFUSED,

@@ -128,7 +128,6 @@ class Worker:
             self._slots,
             self._make_pipeline(blobs, dependencies),
             self._reporter,
-            held=held,
             deadlines=self._deadlines,
             rate_limits=RateLimiter(tasks, options.rate_limits),
             grace_s=options.grace_s,
@@ -286,8 +285,9 @@ class Worker:
             abandoned=self.abandoned_threads,
         )
 
-    def _on_returned(self, _run: TaskRun) -> None:
+    def _on_returned(self, run: TaskRun) -> None:
         self.abandoned_threads -= 1
+        self._runners.report_returned(run)
         self._slots.release()
         self._slots.wake_runner()
 

@@ -29,6 +29,7 @@ from runnel.testing.conformance.records import (
     RecordRules,
     RequestWindowRules,
 )
+from runnel.testing.conformance.stops import StopRules
 from runnel.testing.conformance.workers import LostTaskRules, WorkerRegistryRules
 
 __all__ = ["StoreConformance"]
@@ -44,6 +45,7 @@ class StoreConformance(
     OrchestratorPresenceRules,
     ClaimRules,
     ReportRules,
+    StopRules,
     LostTaskRules,
     WorkerRegistryRules,
     ArchiveLookupRules,
