@@ -149,7 +149,7 @@ class RunnerPool:
         """
         runner = _get_current_task()
         waiting_code = RunningCode(runner)
-        while not self._is_ending:
+        while not self.is_ending:
             run = await self._take_run(runner)
             run.code = waiting_code
             self._active += 1
@@ -230,7 +230,7 @@ class RunnerPool:
         return run.next_check()
 
     @property
-    def _is_ending(self) -> bool:
+    def is_ending(self) -> bool:
         """True if `close` was called, or if the worker was cancelled and has not called `close`
         yet.
         """
@@ -242,7 +242,7 @@ class RunnerPool:
             try:
                 return await self._slots.take()
             except asyncio.CancelledError:
-                if self._is_ending:
+                if self.is_ending:
                     raise
             await self._forget_cancels(runner)  # an earlier run's code caused the cancellation
 
@@ -254,7 +254,7 @@ class RunnerPool:
             # Before Python 3.13, a cancellation that is not delivered yet survives `uncancel`.
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if self._is_ending:
+            if self.is_ending:
                 raise
 
     async def _run_and_report(self, run: TaskRun) -> Report | None:
@@ -282,7 +282,7 @@ class RunnerPool:
             raise  # `run` decides whether the code or the runner is closed
         except BaseException as error:  # user code may raise anything
             is_cancel = isinstance(error, asyncio.CancelledError)
-            if is_cancel and run.stop_reason is None and self._is_ending:
+            if is_cancel and run.stop_reason is None and self.is_ending:
                 raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
 

@@ -202,7 +202,8 @@ class Worker:
         )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
-        self._runner_tasks.append(group.create_task(self._runners.run()))
+        if not self._runners.is_ending:  # a group that is being cancelled refuses new tasks
+            self._runner_tasks.append(group.create_task(self._runners.run()))
 
     async def _shut_down(
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
