@@ -73,6 +73,8 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """
     losses: int = 0
     """The number of processes that died while they held the task."""
+    skipped: tuple[NodeId, ...] = ()
+    """The nodes that the config reads and that were skipped, so that they have no output."""
 
 
 class TimerKey(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -170,7 +170,6 @@ class Trace:
         self.caller = caller
         self.nodes: list[Node] = []
         self._positions: dict[NodeId, int] = {}
-        self._skippable: set[NodeId] = set()
         self._numbers: dict[str, int] = {}
 
     @contextmanager
@@ -182,14 +181,8 @@ class Trace:
         finally:
             _current_trace.reset(token)
 
-    def can_be_missing(self, root: str, *, is_lenient: bool) -> bool:
-        """Returns True if the result of the node `root` may be missing when another node reads it.
-
-        A result may be missing if a condition of its node, or of an ancestor, can skip the node.
-        `is_lenient` is True if the reading node runs even if its parents failed. Then the result of
-        any node may be missing.
-        """
-        return root in (self._positions if is_lenient else self._skippable)
+    def has_node(self, root: str) -> bool:
+        return root in self._positions
 
     def add_node(
         self, call: TaskCall, build_config: BuildConfig, items: object = NO_ITEMS
@@ -215,8 +208,6 @@ class Trace:
             *self._iterate_explicit_parents(call),
         }
         parents = tuple(sorted(parent_ids, key=self._positions.__getitem__))
-        if _can_be_skipped(node, parents, self._skippable):
-            self._skippable.add(node.id)
         self._positions[node.id] = len(self.nodes)
         self.nodes.append(_add_parents(node, parents))
         return ResultPlaceholder(self, node.id)
@@ -313,18 +304,6 @@ def get_current_trace() -> Trace | None:
 
 def _add_parents(node: Node, parents: tuple[NodeId, ...]) -> Node:
     return msgspec.structs.replace(node, dependencies=parents) if parents else node
-
-
-def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -> bool:
-    """Returns True if a condition or skipped parents can cause the node to be skipped."""
-    if node.condition is not None:
-        return True
-    skipped = [parent in skippable for parent in parents]
-    if node.run_when is RunWhen.DEFAULT:
-        return bool(skipped) and all(skipped)
-    if node.run_when is RunWhen.ALL_COMPLETED:
-        return any(skipped)
-    return bool(skipped) and node.run_when is RunWhen.ONE_FAILED
 
 
 # Arguments of a call, by parameter name.

@@ -55,8 +55,8 @@ class ExecutionScope:
     """The values for templates that the core evaluates: conditions, lists of maps, keys and
     outputs.
 
-    The scope decodes an output only when an expression reads it. With `is_for_output`, a value of a
-    skipped node is null.
+    The scope decodes an output only when an expression reads it. With `is_for_output`, every
+    template that reads a value of a skipped node is null.
     """
 
     def __init__(
@@ -89,9 +89,12 @@ class ExecutionScope:
 
     def _make_no_output_error(self, root: str, state: NodeState) -> MissingValueError:
         is_skipped = state is NodeState.SKIPPED
-        error = make_no_output_error(root, "was skipped" if is_skipped else f"is {state}")
-        error.stands_for_null = is_skipped and self._is_for_output
-        return error
+        return make_no_output_error(
+            root,
+            "was skipped" if is_skipped else f"is {state}",
+            is_skipped=is_skipped,
+            voids_template=self._is_for_output,
+        )
 
     def _decode(self, value: Value) -> Json:
         if value.blob is None:

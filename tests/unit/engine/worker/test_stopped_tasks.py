@@ -9,7 +9,7 @@ from runnel.core.commands import Command, TaskStopped
 from runnel.core.ids import TaskToken
 from runnel.testing.clock import FakeClock
 from tests.unit.engine.worker.worker_harness import WorkerHarness
-from tests.waiting import wait_for_value
+from tests.waiting import wait_for_value, wait_until
 
 
 async def wait_for_stop(stage: WorkerHarness, token: TaskToken) -> Command:
@@ -62,8 +62,7 @@ async def test_the_end_of_a_thread_is_reported_when_its_function_returns(
         await stage.issue(task)
         await asyncio.to_thread(entered.wait)
         await stage.stop_tasks(task.token)
-        while not worker.abandoned_threads:
-            await asyncio.sleep(0)
+        await wait_until(lambda: worker.abandoned_threads == 1)
         before = [type(report) for report in await stage.read_reports()]
         may_end.set()
         await wait_for_stop(stage, task.token)
