@@ -8,7 +8,7 @@ import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen, SkipReason
+from runnel.core.run_when import RunWhen, SkipReason, WhenNotMet
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
 
 DEFINITION_FORMAT = 1
@@ -58,6 +58,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dependencies: tuple[NodeId, ...] = ()
     condition: str | None = None
     run_when: RunWhen = RunWhen.DEFAULT
+    when_not_met: WhenNotMet = WhenNotMet.SKIP
     retry: RetryPolicy = RetryPolicy()
     timeout_seconds: float = TIMEOUT_S_DEFAULT
     soft_timeout_seconds: float | None = None

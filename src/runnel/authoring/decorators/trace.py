@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, TypedDict
 
 import msgspec
@@ -23,7 +24,7 @@ from runnel.authoring.documents import infer_dependencies
 from runnel.core.ids import NodeId
 from runnel.core.message_text import describe_value, suggest_name
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import CLEAN_UP_RULES, RunWhen
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen, WhenNotMet
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.templates.template import compile_expression
@@ -50,6 +51,7 @@ class NodeOptions(TypedDict, total=False):
     timeout: float | timedelta
     soft_timeout: float | timedelta
     run_when: str
+    when_not_met: str
     resource_tag: str
     concurrency_key: str
     concurrency_limit: int
@@ -60,12 +62,17 @@ class NodeOptions(TypedDict, total=False):
 
 _MODE_CHECK = ValueCheck("one of " + ", ".join(MODES), lambda value: value in MODES)
 _DURATION_FIELDS = {"timeout": "timeout_seconds", "soft_timeout": "soft_timeout_seconds"}
+_ENUM_FIELDS: Mapping[str, Callable[[str], StrEnum]] = {
+    "run_when": RunWhen,
+    "when_not_met": WhenNotMet,
+}
 _OPTION_CHECKS: Mapping[str, ValueCheck] = {
     "name": NAME,
     "id": NAME,
     "timeout": NODE_CHECKS["timeout_seconds"],
     "soft_timeout": NODE_CHECKS["soft_timeout_seconds"],
     "run_when": NODE_CHECKS["run_when"],
+    "when_not_met": NODE_CHECKS["when_not_met"],
     "resource_tag": NODE_CHECKS["resource_tag"],
     "concurrency_limit": NODE_CHECKS["concurrency_limit"],
     "queue": NODE_CHECKS["queue"],
@@ -99,7 +106,8 @@ def build_node_fields(options: Mapping[str, Any], default: RetryPolicy) -> dict[
     for name, value in options.items():
         if name in ("name", "id", "mode", "retries", "concurrency_key"):
             continue
-        fields[_DURATION_FIELDS.get(name, name)] = RunWhen(value) if name == "run_when" else value
+        convert = _ENUM_FIELDS.get(name)
+        fields[_DURATION_FIELDS.get(name, name)] = value if convert is None else convert(value)
     return fields
 
 

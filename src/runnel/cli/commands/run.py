@@ -30,6 +30,7 @@ from runnel.cli.session.inputs import (
     make_importable,
     read_input,
     warn_of_missing_secrets,
+    warn_of_unlimited_tags,
 )
 from runnel.cli.session.run_locally import StartedExecution, run_locally
 from runnel.cli.streams import reserve_stdout
@@ -111,6 +112,7 @@ def run(
     with reserve_stdout() as out:
         check_functions(workflow, file, settings)
         warn_of_missing_secrets(workflow, settings)
+        warn_of_unlimited_tags(workflow)
         return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))
 
 

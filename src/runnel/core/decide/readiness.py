@@ -17,6 +17,7 @@ from runnel.core.run_when import (
     ParentOutcome,
     RunWhen,
     SkipReason,
+    WhenNotMet,
     apply_run_when,
     classify_parent_outcome,
     describe_rule_not_met,
@@ -83,6 +84,12 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     detail = (
         describe_rule_not_met(compiled.node.run_when) if reason is SkipReason.RULE_NOT_MET else ""
     )
+    is_rule = reason is not SkipReason.CONDITION_FALSE
+    if is_rule and compiled.node.when_not_met is WhenNotMet.FAIL:
+        message = f"{detail or reason} (when_not_met: fail)"
+        error = ErrorInfo(type="RunWhenNotMet", message=message, retryable=False)
+        fail_node(context, index, error)
+        return
     context.emit(NodeSkipped(node=compiled.node.id, reason=reason, detail=detail))
     context.queue_ready_children(index)
 
