@@ -5,6 +5,7 @@ The cause of the skip makes no difference: Skip, a false condition, or a `run_wh
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,6 +180,6 @@ async def test_a_python_task_gets_none_for_every_kind_of_skipped_task() -> None:
 
 
 @pytest.mark.parametrize("flow", [flows.text_of_skip, flows.text_of_unmet])
-async def test_a_text_of_a_skipped_result_fails_its_task(flow: object) -> None:
+async def test_a_text_of_a_skipped_result_fails_its_task(flow: Any) -> None:
     with pytest.raises(WorkflowFailedError, match=r"was skipped.*runnel\.default\(…\) in Python"):
         await runnel.run(flow, "a b")

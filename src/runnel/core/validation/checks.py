@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 
 import msgspec
 
@@ -55,7 +56,7 @@ def make_integer_check(minimum: int) -> ValueCheck:
     return ValueCheck(f"a whole number ≥ {minimum}", fits, {"type": "integer", "minimum": minimum})
 
 
-def make_choice_check(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) -> ValueCheck:
+def make_choice_check(names: type[StrEnum] | tuple[str, ...]) -> ValueCheck:
     choices = [str(name) for name in names]
     return ValueCheck(
         "one of " + ", ".join(choices),
