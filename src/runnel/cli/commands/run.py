@@ -28,9 +28,8 @@ from runnel.cli.session.inputs import (
     is_workflow_file,
     load_graph,
     make_importable,
+    print_warnings,
     read_input,
-    warn_of_missing_secrets,
-    warn_of_unlimited_tags,
 )
 from runnel.cli.session.run_locally import StartedExecution, run_locally
 from runnel.cli.streams import reserve_stdout
@@ -111,8 +110,7 @@ def run(
     make_importable([folder])
     with reserve_stdout() as out:
         check_functions(workflow, file, settings)
-        warn_of_missing_secrets(workflow, settings)
-        warn_of_unlimited_tags(workflow)
+        print_warnings(workflow, settings)
         return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))
 
 

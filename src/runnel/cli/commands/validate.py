@@ -2,11 +2,7 @@
 
 from runnel.cli.options import StoreLocation, WorkflowFile, configure
 from runnel.cli.render.text import format_count
-from runnel.cli.session.inputs import (
-    load_graph,
-    warn_of_missing_secrets,
-    warn_of_unlimited_tags,
-)
+from runnel.cli.session.inputs import load_graph, print_warnings
 
 
 def validate(file: WorkflowFile) -> None:
@@ -22,6 +18,5 @@ def validate(file: WorkflowFile) -> None:
     """
     settings = configure(StoreLocation())
     graph = load_graph(file, settings)
-    warn_of_missing_secrets(graph.workflow, settings)
-    warn_of_unlimited_tags(graph.workflow)
+    print_warnings(graph.workflow, settings)
     print(f"ok: {format_count(len(graph), 'node')}, {format_count(len(graph.layers()), 'layer')}")

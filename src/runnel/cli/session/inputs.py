@@ -133,7 +133,13 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
+def print_warnings(workflow: Workflow, settings: Settings) -> None:
+    """Prints what is probably a mistake, but may also be right for other workers."""
+    _warn_of_missing_secrets(workflow, settings)
+    _warn_of_unlimited_tags(workflow)
+
+
+def _warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
     """Prints a warning for each secret that the workflow uses and this process does not have.
 
     It is no error, because the node may be skipped, and a server's workers have other secrets.
@@ -152,7 +158,7 @@ def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
             )
 
 
-def warn_of_unlimited_tags(workflow: Workflow) -> None:
+def _warn_of_unlimited_tags(workflow: Workflow) -> None:
     """Prints a warning for each resource tag that no entry of the `rate_limits` beside it has.
 
     It is no error, because a worker may have a limit of that name.
@@ -161,7 +167,7 @@ def warn_of_unlimited_tags(workflow: Workflow) -> None:
     for node in workflow.nodes:
         tag = node.resource_tag
         if node.child is not None:
-            warn_of_unlimited_tags(node.child)
+            _warn_of_unlimited_tags(node.child)
         if tag is None or tag in limits or not limits:
             continue
         hint = suggest_name(tag, limits) or f"; it has: {', '.join(limits)}"
