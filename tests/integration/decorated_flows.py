@@ -220,5 +220,23 @@ def defaults_for_null() -> Any:
 
 
 @workflow
-def argument_of_skipped(url: str) -> Any:
-    return merge(fetch(url), give_up())
+def arguments_of_skipped(url: str) -> Any:
+    page = fetch(url)
+    skipped = give_up()
+    unmet = shout.when(page["size"] < 0)(url)
+    return {
+        "by_itself": merge(skipped, page["url"]),
+        "by_condition": merge(unmet, page["url"]),
+        "texts": [runnel.text("v {}", skipped), runnel.text("v {}", unmet)],
+    }
+
+
+@workflow
+def text_of_skip(url: str) -> Any:
+    return merge(fetch(url), runnel.text("v {}", give_up()))
+
+
+@workflow
+def text_of_unmet(url: str) -> Any:
+    page = fetch(url)
+    return merge(page, runnel.text("v {}", shout.when(page["size"] < 0)(url)))

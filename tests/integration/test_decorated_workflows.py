@@ -288,11 +288,6 @@ async def test_a_value_of_a_skipped_node_is_null_wherever_it_is_returned() -> No
     assert await runnel.run(flows.skipped_alone, "a b") is None
 
 
-async def test_an_argument_of_a_skipped_node_fails_with_the_way_out() -> None:
-    with pytest.raises(WorkflowFailedError, match=r"was skipped .*runnel\.default\(…\) in Python"):
-        await runnel.run(flows.argument_of_skipped, "a b")
-
-
 async def test_a_default_replaces_null_and_missing_values_only() -> None:
     assert await runnel.run(flows.defaults_for_null) == [0, ["d", 0, "d"]]
 

@@ -150,14 +150,14 @@ def test_a_condition_may_use_an_input_with_a_default() -> None:
     assert nodes_of(flows.flagged)["scan"].condition == "input.is_deep | default(false)"
 
 
-def test_a_result_that_may_be_skipped_has_the_default_none() -> None:
+def test_a_result_that_may_be_skipped_needs_no_default() -> None:
     traced = flows.conditions.to_workflow()
 
     nodes = nodes_of(flows.conditions)
-    assert nodes["parse_2"].config["args"]["page"] == "{{ parse | default(none) }}"
+    assert nodes["parse_2"].config["args"]["page"] == "{{ parse }}"
     assert traced.output == {
-        "alarm": "{{ parse | default(none) }}",
-        "late": "{{ parse_2.x | default(none) }}",
+        "alarm": "{{ parse }}",
+        "late": "{{ parse_2.x }}",
         "news": '{{ "none" if (scan | default(none)) is none else scan }}',
         "page": "{{ fetch }}",
         "tidied": "{{ clean }}",
@@ -178,7 +178,7 @@ def test_a_map_accepts_a_list_that_is_known_at_run_time() -> None:
     assert nodes["parse"].for_each == "fetch"
     assert nodes["parse"].config["args"] == {"page": "{{ item }}", "depth": 2}
     assert nodes["parse_2"].for_each == '["a", fetch[0]]'
-    assert nodes["diamond"].for_each == "fetch_2.links | default([])"
+    assert nodes["diamond"].for_each == "fetch_2.links"
     assert nodes["diamond"].config == {"input": {"url": "{{ item }}"}}
 
 

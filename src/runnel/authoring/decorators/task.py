@@ -306,6 +306,7 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOp
       a plain function in a thread can't be interrupted, and reads `ctx.soft_timeout` instead
     - `cache`: reuses the result of an equal task: True, seconds, a timedelta, or a Cache
     - `run_when`: which states of its parents start the node, for example "one_failed"
+    - `when_not_met`: "skip" (default) or "fail", if `run_when` is not met
     - `resource_tag`: the name of the workflow's rate limit that each attempt counts against; each
       value of a template, such as "user-{{ input.user }}", has a rate of its own
     - `concurrency_key` and `concurrency_limit`: how many tasks with an equal key run at a time

@@ -10,6 +10,8 @@ from runnel.authoring.input_schema import parse_assignments
 from runnel.authoring.python_paths import parse_python_path
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.core.graph import Graph, compile_canonical
+from runnel.core.message_text import suggest_name
+from runnel.core.templates.parser import OPENING_PATTERN
 from runnel.core.templates.template import compile_tree
 from runnel.core.validation import find_problems
 from runnel.core.validation.handler_settings import HANDLER_SETTINGS, mock_incomplete_services
@@ -131,7 +133,13 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
+def print_warnings(workflow: Workflow, settings: Settings) -> None:
+    """Prints what is probably a mistake, but may also be right for other workers."""
+    _warn_of_missing_secrets(workflow, settings)
+    _warn_of_unlimited_tags(workflow)
+
+
+def _warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
     """Prints a warning for each secret that the workflow uses and this process does not have.
 
     It is no error, because the node may be skipped, and a server's workers have other secrets.
@@ -148,6 +156,31 @@ def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
                 f"warning: this process has no secret '{name}'; set "
                 f"RUNNEL_SECRET_{name.upper()}, or add it to the file of RUNNEL_SECRETS_FILE"
             )
+
+
+def _warn_of_unlimited_tags(workflow: Workflow) -> None:
+    """Prints a warning for each resource tag that no entry of the `rate_limits` beside it has.
+
+    It is no error, because a worker may have a limit of that name.
+    """
+    limits = workflow.rate_limits
+    for node in workflow.nodes:
+        tag = node.resource_tag
+        if node.child is not None:
+            _warn_of_unlimited_tags(node.child)
+        if tag is None or tag in limits or not limits:
+            continue
+        hint = suggest_name(tag, limits) or f"; it has: {', '.join(limits)}"
+        print_to_stderr(
+            f"warning: node '{node.id}': rate_limits has no entry '{tag}', so this resource_tag "
+            f"limits nothing{hint}{_explain_template_tag(tag)}"
+        )
+
+
+def _explain_template_tag(tag: str) -> str:
+    if not OPENING_PATTERN.search(tag):
+        return ""
+    return "; the entry of a template has the text of the template, and each value its own rate"
 
 
 def _list_secret_names(node: Node) -> list[str]:

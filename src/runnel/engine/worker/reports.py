@@ -10,6 +10,7 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
     TaskStarted,
+    TaskStopped,
 )
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
@@ -19,7 +20,9 @@ BATCH_MAX = 512
 # Above this many unsent reports, the worker claims no further task.
 WAITING_MAX = 2_048
 
-Report = TaskCompleted | TaskFailed | TaskSkipped | TaskLost | TaskDeferred | TaskStarted
+Report = (
+    TaskCompleted | TaskFailed | TaskSkipped | TaskLost | TaskStopped | TaskDeferred | TaskStarted
+)
 
 
 class Reporter:
@@ -89,7 +92,8 @@ class Reporter:
         if type(report) is TaskStarted:
             return
         self._held.forget(report.token)
-        if not is_accepted and not is_repeated:
+        # The store takes the end of stopped code only if the execution waits for that end.
+        if not (is_accepted or is_repeated or type(report) is TaskStopped):
             token = report.token
             self._dependencies.telemetry.event(
                 REPORT_REFUSED,

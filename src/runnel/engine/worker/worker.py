@@ -128,7 +128,6 @@ class Worker:
             self._slots,
             self._make_pipeline(blobs, dependencies),
             self._reporter,
-            held=held,
             deadlines=self._deadlines,
             rate_limits=RateLimiter(tasks, options.rate_limits),
             grace_s=options.grace_s,
@@ -203,7 +202,8 @@ class Worker:
         )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
-        self._runner_tasks.append(group.create_task(self._runners.run()))
+        if not self._runners.is_ending:  # a group that is being cancelled refuses new tasks
+            self._runner_tasks.append(group.create_task(self._runners.run()))
 
     async def _shut_down(
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
@@ -286,8 +286,9 @@ class Worker:
             abandoned=self.abandoned_threads,
         )
 
-    def _on_returned(self, _run: TaskRun) -> None:
+    def _on_returned(self, run: TaskRun) -> None:
         self.abandoned_threads -= 1
+        self._runners.report_returned(run)
         self._slots.release(has_waited=True)
         self._slots.wake_runner()
 
