@@ -60,13 +60,17 @@ def test_a_node_is_shown_with_its_attempts_config_and_log_lines(
     run_command(["show", "@last", "--node", "one", "--json"])
     document = json.loads(capsys.readouterr().out)
 
+    by_name = run_command(["show", "@last", "--node", "each[2]"]), capsys.readouterr().out
+
     assert codes == [0, 0, 0]
+    assert by_name[0] == 0
+    assert "✗ each[2]" in by_name[1]
     for text in (
         "✓ one (python)",
         "info    at 1",
         '"n": 1',
         "3 of 3 items settled",
-        "✗ each item 2",
+        "✗ each[2]",
     ):
         assert text in shown
     assert "ValueError: no three" in shown

@@ -158,7 +158,7 @@ async def test_a_failed_item_shows_its_error_and_the_others_their_states(
         NodeState.CANCELLED,
         NodeState.CANCELLED,
     ]
-    assert str(detail.error) == "ValueError: item 1: bad item"
+    assert str(detail.error) == "ValueError: each[1]: bad item"
     assert str(failed.error) == "ValueError: bad item"
     assert [line.text for line in failed.attempts[0].logs] == ["hello"]
     assert failed.attempts[0].worker != ""

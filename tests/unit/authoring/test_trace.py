@@ -2,11 +2,13 @@
 
 import functools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import runnel
+from runnel import Context, task
 from runnel.app.decorated import DecoratedWorkflow
 from runnel.authoring.decorators.trace import get_current_trace
 from runnel.authoring.documents import read_document
@@ -364,3 +366,18 @@ def fetch_with_helper(url: str) -> Any:
 @runnel.workflow
 def flow_with_helper(url: str) -> Any:
     return fetch_with_helper(url)
+
+
+def test_a_function_that_can_notice_its_soft_timeout_may_have_one() -> None:
+    async def on_the_loop() -> None: ...
+    def in_a_thread(ctx: Context | None = None) -> None: ...
+    def in_a_process() -> None: ...
+
+    tasks = [
+        task(soft_timeout=3)(on_the_loop),
+        task(soft_timeout=3)(in_a_thread),
+        task(soft_timeout=3, mode="process")(in_a_process),
+        task(in_a_thread).options(soft_timeout=timedelta(seconds=3)),
+    ]
+
+    assert [named._options["soft_timeout"] for named in tasks] == [3.0] * 4

@@ -16,6 +16,7 @@ from runnel.cli.render.text import (
     shorten,
     to_compact_json,
 )
+from runnel.core.ids import NO_ITEM, format_node_name
 from runnel.core.states import NodeState
 from runnel.core.values import Json
 from runnel.views.execution import ExecutionView, NodeView
@@ -112,9 +113,9 @@ def _format_value(value: Json) -> str:
 
 def print_node(detail: NodeDetail, now: float) -> None:
     state_style = STATE_STYLES[detail.state]
-    item = "" if detail.item is None else f" item {detail.item}"
+    name = format_node_name(detail.node_id, NO_ITEM if detail.item is None else detail.item)
     title = [
-        Cell(f"{state_style.glyph} {detail.node_id}{item}", "bold"),
+        Cell(f"{state_style.glyph} {name}", "bold"),
         Cell(f" ({detail.handler})  {detail.execution_id}  ", "dim"),
         Cell(detail.state, state_style.style),
     ]

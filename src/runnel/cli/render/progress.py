@@ -93,9 +93,10 @@ class ExecutionProgress:
         for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
             _copy_node_run(self, self.lines[compiled.node.id], run)
         for index, map_run in execution.maps.items():
-            line = self.lines[execution.graph.nodes[index].node.id]
+            node_id = execution.graph.nodes[index].node.id
+            line = self.lines[node_id]
             line.items, line.items_settled = map_run.count, map_run.settled
-            waiting = summarize_waiting_items(map_run)
+            waiting = summarize_waiting_items(node_id, map_run)
             if waiting is not None:
                 line.detail, line.due = waiting.text, waiting.due
 

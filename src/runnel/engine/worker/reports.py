@@ -10,6 +10,7 @@ from runnel.core.commands import (
     TaskSkipped,
     TaskStarted,
 )
+from runnel.core.ids import NO_ITEM
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.telemetry import REPORT_REFUSED
@@ -87,5 +88,6 @@ class Reporter:
                 worker=self._dependencies.worker,
                 execution_id=token.execution_id,
                 node_id=token.node_id,
+                item=None if token.item == NO_ITEM else token.item,
                 attempt=token.attempt,
             )
