@@ -121,7 +121,7 @@ EXECUTIONS = [
         body={"input_params": {"n": "x"}},
         status=422,
         code="invalid_input",
-        says="integer",
+        says="whole number",
     ),
     RefusedRequest(
         name="a cancel of an unknown execution",

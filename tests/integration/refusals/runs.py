@@ -82,14 +82,14 @@ RUNS = [
         body={"input": {"n": "x"}},
         status=422,
         code="invalid_input",
-        says="integer",
+        says="whole number",
     ),
     RefusedRequest(
         name="no input where one is needed",
         path="/v1/workflows/checked/run",
         status=422,
         code="invalid_input",
-        says="required",
+        says="is missing",
     ),
     RefusedRequest(
         name="an idempotency key that is too long",

@@ -64,7 +64,8 @@ async def trigger(
 ) -> None:
     """Start a held execution, which was stored without starting it.
 
-    `POST /v1/workflow`, `client.hold` and [bold]runnel run --hold[/bold] store held executions.
+    [bold]runnel run --hold[/bold], [bold]client.hold[/bold] and [bold]POST /v1/workflow[/bold] store
+    held executions.
     """
     settings = configure(location)
     async with open_client(settings) as session:
