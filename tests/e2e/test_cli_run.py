@@ -53,10 +53,15 @@ def test_a_missing_secret_is_told_before_anything_runs(program: Program) -> None
 
     checked = program.run("validate", "keyed.json")
     done = program.run("run", "keyed.json")
+    again = program.run("rerun", "@last")
+    every = program.run("rerun", "--status", "FAILED", "--yes")
+    (program.folder / "docs.jsonl").write_text("{}\n")
+    batch = program.run("batch", "keyed.json", "--inputs", "docs.jsonl")
     given = program.run("validate", "keyed.json", RUNNEL_SECRET_API_KEY="k-123456789")
 
     assert (checked.returncode, checked.stderr.startswith(warning)) == (0, True)
-    assert done.stderr.startswith(warning)
+    for run in (done, again, every, batch):
+        assert run.stderr.startswith(warning)
     assert given.stderr == ""
 
 

@@ -29,6 +29,7 @@ from runnel.cli.session.inputs import (
     get_import_folder,
     load_graph,
     make_importable,
+    warn_of_missing_secrets,
 )
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.core.run_when import CLEAN_UP_RULES
@@ -134,6 +135,7 @@ def batch(
         if settings.is_remote:
             return asyncio.run(run_batch_on_server(documents, settings, reporting))
         check_functions(workflow, file, settings)
+        warn_of_missing_secrets([workflow], settings)
         return asyncio.run(run_batch_locally(documents, settings, reporting))
 
 

@@ -110,7 +110,7 @@ def run(
     make_importable([folder])
     with reserve_stdout() as out:
         check_functions(workflow, file, settings)
-        warn_of_missing_secrets(workflow, settings)
+        warn_of_missing_secrets([workflow], settings)
         return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))
 
 

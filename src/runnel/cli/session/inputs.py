@@ -131,12 +131,17 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
-    """Prints a warning for each secret that the workflow uses and this process does not have.
+def warn_of_missing_secrets(workflows: Iterable[Workflow], settings: Settings) -> None:
+    """Prints a warning for each secret that the workflows use and this process does not have.
 
     It is no error, because the node may be skipped, and a server's workers have other secrets.
     """
-    names = {name for node in _iterate_nodes(workflow) for name in _list_secret_names(node)}
+    names = {
+        name
+        for workflow in workflows
+        for node in _iterate_nodes(workflow)
+        for name in _list_secret_names(node)
+    }
     if not names:
         return
     from runnel.app.secrets import load_worker_secrets  # most workflows use no secrets
