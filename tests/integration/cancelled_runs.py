@@ -28,7 +28,11 @@ async def time_out(timeout_s: float) -> None:
 async def end_early(choice: random.Random) -> None:
     """Returns while calls open, use or close their engine; `asyncio.run` cancels all tasks."""
     asyncio.get_running_loop().slow_callback_duration = 60.0
-    calls = [asyncio.create_task(runnel.run(flows.held)) for _ in range(choice.randint(1, 3))]
+    runs = [
+        runnel.run(flows.held) if choice.randint(0, 1) else runnel.run(flows.fetched_often, "a/b")
+        for _ in range(choice.randint(1, 4))
+    ]
+    calls = [asyncio.create_task(run) for run in runs]
     for _ in range(choice.randint(1, 2)):
         await asyncio.wait(calls, timeout=choice.uniform(0.0, 0.04))
         for call in calls[choice.randint(0, 1) :]:

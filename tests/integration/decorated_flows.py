@@ -58,6 +58,11 @@ def diamond(url: str, least: int = 2) -> Any:
 
 
 @workflow
+def fetched_often(url: str) -> Any:
+    return fetch(fetch(fetch(url)["url"])["url"])
+
+
+@workflow
 def choosing(url: str) -> Any:
     page = fetch(url)
     large = shout.when(page["size"] > 5)(url)

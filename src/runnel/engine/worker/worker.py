@@ -137,6 +137,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._runner_tasks: list[asyncio.Task[None]] = []
+        self._has_ended = False
 
     @property
     def holds(self) -> int:
@@ -178,6 +179,7 @@ class Worker:
                 await self._clock.wait(stop, None)
                 await self._shut_down(claims, stop_now, group)
             finally:
+                self._has_ended = True
                 self._end_runners()
                 for loop in loops:
                     loop.cancel()
@@ -203,7 +205,9 @@ class Worker:
         )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
-        self._runner_tasks.append(group.create_task(self._runners.run()))
+        # A claim that is cancelled with the worker frees slots. The group takes no more tasks then.
+        if not self._has_ended:
+            self._runner_tasks.append(group.create_task(self._runners.run()))
 
     async def _shut_down(
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
@@ -283,7 +287,7 @@ class Worker:
             execution_id=run.token.execution_id,
             node_id=run.token.node_id,
             item=None if run.token.item == NO_ITEM else run.token.item,
-            reason=str(run.stop_reason),
+            reason=str(run.stop_reason or "cancelled"),
             abandoned=self.abandoned_threads,
         )
 
