@@ -368,6 +368,57 @@ def flow_with_helper(url: str) -> Any:
     return fetch_with_helper(url)
 
 
+class FetchTasks:
+    fetch = flows.fetch
+
+    def call(self, url: str) -> Any:
+        return self.fetch(url)
+
+
+fetch_tasks = FetchTasks()
+task_table = {"fetch": flows.fetch}
+
+
+@runnel.workflow
+def flow_of_class(url: str) -> Any:
+    return FetchTasks.fetch(url)
+
+
+@runnel.workflow
+def flow_of_object(url: str) -> Any:
+    return fetch_tasks.fetch(url)
+
+
+@runnel.workflow
+def flow_of_method(url: str) -> Any:
+    return fetch_tasks.call(url)
+
+
+@runnel.workflow
+def flow_of_table(url: str) -> Any:
+    return task_table["fetch"](url)
+
+
+@pytest.mark.parametrize("flow", [flow_of_class, flow_of_object, flow_of_method, flow_of_table])
+@pytest.mark.parametrize("target", [FetchTasks, fetch_tasks, task_table])
+def test_a_task_in_a_class_an_object_or_a_dict_can_be_replaced(
+    flow: DecoratedWorkflow[..., Any], target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = flow.to_workflow()
+    with monkeypatch.context() as patch:
+        stub = flows.fetch.options(name="stub")
+        if isinstance(target, dict):
+            patch.setitem(target, "fetch", stub)
+        else:
+            patch.setattr(target, "fetch", stub)
+        expected = [node.id for node in flow._trace(RetryPolicy(), None).nodes]
+        stubbed = flow.to_workflow()
+
+    assert [node.id for node in stubbed.nodes] == expected
+    assert flow.to_workflow() == before
+    assert flow.to_workflow() is flow.to_workflow()
+
+
 def test_a_function_that_can_notice_its_soft_timeout_may_have_one() -> None:
     async def on_the_loop() -> None: ...
     def in_a_thread(ctx: Context | None = None) -> None: ...
