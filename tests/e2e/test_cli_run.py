@@ -12,7 +12,7 @@ from tests.e2e.program import Program
 pytestmark = pytest.mark.e2e
 
 FIELDS = ["execution_id", "workflow", "version", "status", "output", "error", "nodes"]
-NODE_FIELDS = ["state", "attempts", "output", "error", "started_at", "finished_at"]
+NODE_FIELDS = ["status", "attempts", "output", "error", "started_at", "finished_at"]
 
 
 @pytest.fixture

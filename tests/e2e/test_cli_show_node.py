@@ -75,7 +75,7 @@ def test_a_node_is_shown_with_its_attempts_config_and_log_lines(
         assert text in shown
     assert "ValueError: no three" in shown
     assert "in shout" in shown
-    assert (document["state"], document["output"]) == ("COMPLETED", 2)
+    assert (document["status"], document["output"]) == ("COMPLETED", 2)
     assert document["config"]["args"] == {"n": 1}
     assert document["attempts"][0]["logs"][0]["text"] == "at 1"
 

@@ -153,7 +153,7 @@ async def test_a_node_is_returned_with_its_attempts_config_and_output(server: De
             await client.node(done.execution_id, "c")
 
     (attempt,) = node.attempts
-    assert (node.state, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
+    assert (node.status, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
     assert (attempt.number, node.inputs) == (1, {"a": {"x": 1}})
     assert done.created_at <= (attempt.started_at or 0) <= (attempt.finished_at or 0)
 
@@ -241,7 +241,7 @@ async def test_errors_over_http_are_those_of_a_local_call(server: DevServer) -> 
             await client.submit("nothing/of that")
         with pytest.raises(InvalidInputError):
             await client.submit(server.program.folder / "checked.yaml", {})
-        with pytest.raises(InputError, match="states: expected PENDING"):
+        with pytest.raises(InputError, match="states: expected one of PENDING"):
             await anext(client.executions(states=["broken"]))
         dag = WorkflowDAG("bad")
         dag.add_node("a", "output", {"x": "{{ b.y }}"})

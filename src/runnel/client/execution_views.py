@@ -65,7 +65,7 @@ def _build_node_view(execution: Execution, index: int, run: NodeRun, output: Jso
     node_id = execution.graph.nodes[index].node.id
     waiting = None if map_run is None else summarize_waiting_items(node_id, map_run)
     return NodeView(
-        state=run.state,
+        status=run.state,
         attempts=run.attempt,
         output=output,
         error=_to_text(run.error) if run.state is not NodeState.COMPLETED else None,

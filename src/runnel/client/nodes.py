@@ -115,7 +115,7 @@ class _NodeInspector:
             node_id=node.node.id,
             item=None if item == NO_ITEM else item,
             handler=node.node.handler,
-            state=state,
+            status=state,
             attempts=attempts,
             config=config,
             config_error=config_error,
@@ -158,7 +158,7 @@ class _NodeInspector:
         last = attempts[-1] if attempts else NO_ATTEMPT
         return ItemView(
             item=item,
-            state=self._get_item_state(item, attempts),
+            status=self._get_item_state(item, attempts),
             attempts=len(attempts),
             worker=last.worker,
             started_at=last.started_at,

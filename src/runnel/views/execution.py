@@ -41,7 +41,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     Both are null for a node that is not a map.
     """
 
-    state: NodeState
+    status: NodeState
     attempts: int
     output: Json
     error: str | None

@@ -424,7 +424,7 @@ def test_a_function_that_can_notice_its_soft_timeout_may_have_one() -> None:
     def in_a_thread(ctx: Context | None = None) -> None: ...
     def in_a_process() -> None: ...
 
-    tasks = [
+    tasks: list[Any] = [
         task(soft_timeout=3)(on_the_loop),
         task(soft_timeout=3)(in_a_thread),
         task(soft_timeout=3, mode="process")(in_a_process),

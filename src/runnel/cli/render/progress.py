@@ -107,8 +107,8 @@ class ExecutionProgress:
         self.error = view.error or ""
         for node_id, node in view.nodes.items():
             line = self.lines[node_id]
-            if line.state is not node.state:
-                self.move(line, node.state)
+            if line.state is not node.status:
+                self.move(line, node.status)
                 self.changed.append(line)
             line.attempts = node.attempts
             line.started_at, line.finished_at = node.started_at, node.finished_at
