@@ -283,7 +283,7 @@ async def test_an_execution_is_submitted_to_the_engine_that_this_process_has_ope
     flow = flows.diamond.run_options(**settings)  # type: ignore[arg-type]
     running = asyncio.create_task(runnel.run(flows.waiting, str(tmp_path / "go")))
     if place == "thread":
-        await wait_until(lambda: (tmp_path / "go.started").exists())
+        await wait_until((tmp_path / "go.started").exists)
         execution_id = await asyncio.to_thread(flow.submit, "a/b")
     else:
         # The task begins after the first one, whose engine is still being opened.

@@ -136,9 +136,10 @@ def _describe_problem(error: ValidationError) -> str:
         return _describe_unknown_fields(error.schema, found)
     if keyword in ("dependentRequired", "dependencies"):
         # The library names the missing field and the field that needs it, in this order.
-        names = re.findall(r"'([^']*)'", error.message)
-        if len(names) == 2:
-            return f"the field {quote_name(names[0])} is missing, because {quote_name(names[1])} needs it"
+        match re.findall(r"'([^']*)'", error.message):
+            case [missing, needing]:
+                needing = quote_name(needing)
+                return f"the field {quote_name(missing)} is missing, because {needing} needs it"
     name = " as the name of a field" if "propertyNames" in error.absolute_schema_path else ""
     expected = _describe_expected(keyword, limit, error)
     text = f"expected {expected}{name}, got {_describe_found(keyword, found)}"

@@ -71,8 +71,8 @@ _SENTENCES: Mapping[str, str] = {
     "({reason}). Python can't end its thread, which runs until its function returns. Let the "
     "function check 'ctx.cancelled', make it async, or use mode=\"process\"",
     names.STORE_FAILED: "the store does not respond: {error}. Runnel tries again",
-    names.REPORT_REFUSED: "execution {execution_id}, node '{node}': the result of attempt {attempt} "
-    "was not used, because the task also ran elsewhere or its execution had ended",
+    names.REPORT_REFUSED: "execution {execution_id}, node '{node}': the result of attempt "
+    "{attempt} was not used, because the task also ran elsewhere or its execution had ended",
     names.PARTITION_LOST: "partition {partition}: this process no longer owns it ({error}). Its "
     "next owner resumes the executions",
     names.COMMAND_POISONED: "execution {aggregate}: a message could not be processed: {error}. See "

@@ -236,9 +236,13 @@ def test_logs_go_to_stderr_in_the_requested_format(
 
 
 ABANDONED = (
-    "execution e1, node 'a[3]': the code did not stop (timeout). Python can't end its thread, which "
-    "runs until its function returns. Let the function check 'ctx.cancelled', make it async, or "
-    'use mode="process"'
+    "execution e1, node 'a[3]': the code did not stop (timeout). Python can't end its thread, "
+    "which runs until its function returns. Let the function check 'ctx.cancelled', make it async, "
+    'or use mode="process"'
+)
+REFUSED = (
+    "execution e1, node 'a': the result of attempt 2 was not used, because the task also ran "
+    "elsewhere or its execution had ended"
 )
 SENTENCES = [
     (
@@ -254,8 +258,7 @@ SENTENCES = [
     (
         names.REPORT_REFUSED,
         {"execution_id": "e1", "node_id": "a", "item": None, "attempt": 2},
-        "execution e1, node 'a': the result of attempt 2 was not used, because the task also ran "
-        "elsewhere or its execution had ended",
+        REFUSED,
     ),
     (names.REPORT_REFUSED, {"execution_id": "e1"}, "report.refused execution_id=e1"),
     (names.WORKER_DEAD, {"worker": "w", "lost": 2}, "worker.dead worker=w lost=2"),
@@ -267,6 +270,7 @@ def test_an_event_is_a_sentence_in_the_log_of_a_program_and_on_the_command_line(
     name: str,
     fields: dict[str, object],
     sentence: str,
+    *,
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -83,7 +83,7 @@ _ITEM_NAME = re.compile(r"(?s)(.+)\[(\d+)\]")
 async def _find_item(
     client: Client, execution_id: ExecutionId, node: str, item: int | None
 ) -> tuple[str, int | None]:
-    """Splits a name like `each[2]`, as `history` and errors print it, unless a node is called so."""
+    """Splits a name like `each[2]`, as errors print it, unless a node is called so."""
     name = _ITEM_NAME.fullmatch(node)
     if name is None or item is not None or node in (await client.get(execution_id)).nodes:
         return node, item

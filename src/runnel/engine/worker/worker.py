@@ -135,9 +135,8 @@ class Worker:
         )
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread_id = 0
+        self._thread_id, self._has_ended = 0, False
         self._runner_tasks: list[asyncio.Task[None]] = []
-        self._has_ended = False
 
     @property
     def holds(self) -> int:
