@@ -165,4 +165,4 @@ def watch_completion(engine: Engine, node_id: str) -> asyncio.Event:
 
 
 def get_node_states(view: ExecutionView) -> dict[str, str]:
-    return {node_id: str(node.state) for node_id, node in view.nodes.items()}
+    return {node_id: str(node.status) for node_id, node in view.nodes.items()}

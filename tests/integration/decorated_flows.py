@@ -7,6 +7,7 @@ from typing import Any
 
 import runnel
 from runnel import Cache, Context, task, workflow
+from tests.waiting import wait_until
 
 
 def note(file: str, text: str) -> None:
@@ -54,6 +55,11 @@ def noted(notes: str, text: str) -> str:
 def diamond(url: str, least: int = 2) -> Any:
     page = fetch(url)
     return merge(count(page["words"], least), shout.map(page["words"], sign="?"))
+
+
+@workflow
+def fetched_often(url: str) -> Any:
+    return fetch(fetch(fetch(url)["url"])["url"])
 
 
 @workflow
@@ -180,6 +186,18 @@ def held() -> Any:
 @workflow
 def holding(notes: str) -> Any:
     return run_held(notes)
+
+
+@task
+async def wait_for_file(file: str) -> str:
+    Path(f"{file}.started").touch()
+    await wait_until(Path(file).exists, deadline_s=30)
+    return file
+
+
+@workflow
+def waiting(file: str) -> Any:
+    return wait_for_file(file)
 
 
 @task(retries=0)

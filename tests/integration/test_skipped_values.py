@@ -137,7 +137,7 @@ async def test_a_condition_sees_null_or_fails_the_node(
     if expected == WAY_OUT:
         assert WAY_OUT in (node.error or "")
     else:
-        assert node.state == expected
+        assert node.status == expected
 
 
 @every_cause

@@ -22,6 +22,7 @@ PUBLIC = [
     "ExecutionFilter",
     "HandlerRegistry",
     "InvalidWorkflowError",
+    "LettersOf",
     "RateLimit",
     "Rerun",
     "RetryPolicy",

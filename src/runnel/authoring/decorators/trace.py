@@ -328,6 +328,7 @@ class FunctionParameters:
 
     def __init__(self, function: AnyFunction, *, label: str, has_context: bool) -> None:
         signature = inspect.signature(function)
+        self.takes_context = has_context and CONTEXT_PARAMETER in signature.parameters
         parameters = [
             parameter
             for name, parameter in signature.parameters.items()

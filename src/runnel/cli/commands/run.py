@@ -114,7 +114,7 @@ def run(
     make_importable([folder])
     with reserve_stdout() as out:
         check_functions(workflow, file, settings)
-        print_warnings(workflow, settings)
+        print_warnings([workflow], settings)
         return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))
 
 

@@ -18,5 +18,5 @@ def validate(file: WorkflowFile) -> None:
     """
     settings = configure(StoreLocation())
     graph = load_graph(file, settings)
-    print_warnings(graph.workflow, settings)
+    print_warnings([graph.workflow], settings)
     print(f"ok: {format_count(len(graph), 'node')}, {format_count(len(graph.layers()), 'layer')}")

@@ -133,18 +133,25 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def print_warnings(workflow: Workflow, settings: Settings) -> None:
+def print_warnings(workflows: Iterable[Workflow], settings: Settings) -> None:
     """Prints what is probably a mistake, but may also be right for other workers."""
-    _warn_of_missing_secrets(workflow, settings)
-    _warn_of_unlimited_tags(workflow)
+    given = list(workflows)
+    _warn_of_missing_secrets(given, settings)
+    for workflow in given:
+        _warn_of_unlimited_tags(workflow)
 
 
-def _warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
-    """Prints a warning for each secret that the workflow uses and this process does not have.
+def _warn_of_missing_secrets(workflows: Iterable[Workflow], settings: Settings) -> None:
+    """Prints a warning for each secret that the workflows use and this process does not have.
 
     It is no error, because the node may be skipped, and a server's workers have other secrets.
     """
-    names = {name for node in _iterate_nodes(workflow) for name in _list_secret_names(node)}
+    names = {
+        name
+        for workflow in workflows
+        for node in _iterate_nodes(workflow)
+        for name in _list_secret_names(node)
+    }
     if not names:
         return
     from runnel.app.secrets import load_worker_secrets  # most workflows use no secrets

@@ -33,7 +33,7 @@ from runnel.core.events import (
     describe_closing,
 )
 from runnel.core.execution import PENDING_RUN, Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, TaskToken
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, TaskToken, format_node_name
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.templates.errors import TemplateError
@@ -185,7 +185,8 @@ def fail_node(
 def _fail_item(context: DecisionContext, index: int, failed: NodeFailed) -> None:
     context.emit(failed)
     error = failed.error
-    message = f"item {failed.item}: {error.message}"[:MESSAGE_CHARS_MAX]
+    name = format_node_name(failed.node, failed.item)
+    message = f"{name}: {error.message}"[:MESSAGE_CHARS_MAX]
     _settle_as_failed(
         context,
         index,

@@ -12,6 +12,7 @@ from runnel.core.commands import (
     TaskStarted,
     TaskStopped,
 )
+from runnel.core.ids import NO_ITEM
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.telemetry import REPORT_REFUSED
@@ -100,5 +101,6 @@ class Reporter:
                 worker=self._dependencies.worker,
                 execution_id=token.execution_id,
                 node_id=token.node_id,
+                item=None if token.item == NO_ITEM else token.item,
                 attempt=token.attempt,
             )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from runnel.authoring.context import Measurement
 from runnel.core.effects import TaskMessage
-from runnel.core.ids import TaskToken
+from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
 from runnel.engine.blob_cache import BlobCache, RetryingBlobStore
@@ -282,7 +282,8 @@ class Worker:
             worker=self.name,
             execution_id=run.token.execution_id,
             node_id=run.token.node_id,
-            reason=str(run.stop_reason),
+            item=None if run.token.item == NO_ITEM else run.token.item,
+            reason=str(run.stop_reason or "cancelled"),
             abandoned=self.abandoned_threads,
         )
 
