@@ -72,7 +72,7 @@ BUGS = {
     ),
     "a dropped task stays queued": Bug(
         "commit",
-        "      remove_from_lane(lane_prefix, arrival_prefix, location, token)\n",
+        "    remove_from_lane(lane_prefix, arrival_prefix, location, token)\n",
         "",
         Rules.test_a_dropped_task_is_never_claimed,
     ),
