@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from runnel.authoring.documents import load_file
     from runnel.authoring.registry import HandlerRegistry
     from runnel.client.batch import BatchResult
+    from runnel.client.dead_letters import LettersOf
     from runnel.client.http_client import HttpClient as Client
     from runnel.client.reruns import RerunSpec as Rerun
     from runnel.client.sync_client import SyncClient
@@ -56,6 +57,7 @@ __all__ = [
     "ExecutionFilter",
     "HandlerRegistry",
     "InvalidWorkflowError",
+    "LettersOf",
     "RateLimit",
     "Rerun",
     "RetryPolicy",
@@ -106,6 +108,7 @@ _MODULES = {
     "runnel.authoring.documents": "load_file",
     "runnel.authoring.registry": "HandlerRegistry",
     "runnel.client.batch": "BatchResult",
+    "runnel.client.dead_letters": "LettersOf",
     "runnel.client.http_client": "Client",
     "runnel.client.reruns": "Rerun",
     "runnel.client.sync_client": "SyncClient",

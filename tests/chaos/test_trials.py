@@ -89,7 +89,7 @@ async def test_no_innocent_task_fails_beside_six_tasks_that_kill_their_worker() 
     async with opened as (scene, session), supervised(scene):
         ended = await wait_for_end(session, await session.client.submit(workflow))
 
-    assert {name: str(node.state) for name, node in ended.nodes.items()} == {
+    assert {name: str(node.status) for name, node in ended.nodes.items()} == {
         **{node["id"]: "COMPLETED" for node in innocents},
         **{node["id"]: "FAILED" for node in poisons},
     }

@@ -72,7 +72,7 @@ BUGS = {
     ),
     "a dropped task stays queued": Bug(
         "commit",
-        "      remove_from_lane(lane_prefix, arrival_prefix, location, token)\n",
+        "    remove_from_lane(lane_prefix, arrival_prefix, location, token)\n",
         "",
         Rules.test_a_dropped_task_is_never_claimed,
     ),
@@ -81,6 +81,24 @@ BUGS = {
         "redis.call('HDEL', held_prefix .. worker, token)",
         "",
         Rules.test_a_report_with_an_old_token_is_refused,
+    ),
+    "a stopped task that is queued is never reported": Bug(
+        "commit",
+        "redis.call('XADD', inbox, '*', 'm', message_before .. token .. message_after)",
+        "",
+        Rules.test_a_queued_task_that_is_stopped_is_never_claimed_and_has_ended,
+    ),
+    "a stopped task starts": Bug(
+        "start_tasks",
+        "partition and state ~= STOPPING",
+        "partition",
+        Rules.test_a_stopped_task_that_has_not_started_does_not_start,
+    ),
+    "a stop is never repeated": Bug(
+        "heartbeat_worker",
+        "is_held[token] = started ~= STOPPING",
+        "is_held[token] = true",
+        Rules.test_each_heartbeat_reply_names_the_stopped_tasks_that_a_worker_holds,
     ),
     "timers are never cleared": Bug(
         "commit",

@@ -12,7 +12,7 @@ from tests.e2e.program import Program
 pytestmark = pytest.mark.e2e
 
 FIELDS = ["execution_id", "workflow", "version", "status", "output", "error", "nodes"]
-NODE_FIELDS = ["state", "attempts", "output", "error", "started_at", "finished_at"]
+NODE_FIELDS = ["status", "attempts", "output", "error", "started_at", "finished_at"]
 
 
 @pytest.fixture
@@ -53,10 +53,15 @@ def test_a_missing_secret_is_told_before_anything_runs(program: Program) -> None
 
     checked = program.run("validate", "keyed.json")
     done = program.run("run", "keyed.json")
+    again = program.run("rerun", "@last")
+    every = program.run("rerun", "--status", "FAILED", "--yes")
+    (program.folder / "docs.jsonl").write_text("{}\n")
+    batch = program.run("batch", "keyed.json", "--inputs", "docs.jsonl")
     given = program.run("validate", "keyed.json", RUNNEL_SECRET_API_KEY="k-123456789")
 
     assert (checked.returncode, checked.stderr.startswith(warning)) == (0, True)
-    assert done.stderr.startswith(warning)
+    for run in (done, again, every, batch):
+        assert run.stderr.startswith(warning)
     assert given.stderr == ""
 
 

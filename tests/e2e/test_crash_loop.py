@@ -67,7 +67,7 @@ def run_and_resume(program: Program, *nodes: dict[str, Any], slots: int = 4) -> 
 
 def read_states(program: Program) -> dict[str, str]:
     [shown] = program.documents("show", "@last")
-    return {name: node["state"] for name, node in shown["nodes"].items()}
+    return {name: node["status"] for name, node in shown["nodes"].items()}
 
 
 def read_error(program: Program, node: str) -> str:
@@ -132,7 +132,7 @@ def test_no_innocent_node_fails_beside_six_crashing_nodes(program: Program) -> N
     codes = run_and_resume(program, *nodes, slots=12)
 
     [shown] = program.documents("show", "@last")
-    states = {name: node["state"] for name, node in shown["nodes"].items()}
+    states = {name: node["status"] for name, node in shown["nodes"].items()}
     assert codes[-1] == 1
     assert states == {
         **{node["id"]: "COMPLETED" for node in innocents},

@@ -155,7 +155,7 @@ async def test_a_node_is_returned_with_its_attempts_config_and_output(server: De
             await client.node(done.execution_id, "c")
 
     (attempt,) = node.attempts
-    assert (node.state, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
+    assert (node.status, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
     assert (attempt.number, node.inputs) == (1, {"a": {"x": 1}})
     assert done.created_at <= (attempt.started_at or 0) <= (attempt.finished_at or 0)
 

@@ -235,9 +235,9 @@ async def test_a_worker_takes_only_tasks_of_its_queues(
         async with empty_deployment.run_process("worker", "--queues", "output,tasks:input"):
             code, _, _ = await caller.wait()
 
-    assert seen["nodes"]["last"]["state"] == "QUEUED"
+    assert seen["nodes"]["last"]["status"] == "QUEUED"
     assert warning.endswith("of the queue 'tasks:output'")
-    assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
+    assert (listed["status"], listed["queues"]) == ("alive", ["tasks:python"])
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
     assert "the tasks of the queue wait: no worker is alive" in waiting

@@ -153,13 +153,16 @@ async def test_a_retry_of_a_map_runs_only_the_items_that_did_not_complete(
     assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     await wait_for_letters(engine, 1)
     letters = await list_execution_letters(engine.backend.archive, execution_id)
+    names, number = [format_letter_name(letter) for letter in letters], letters[0].token.item
+    by_former_name = await find_letter(engine.backend.archive, f"{execution_id}/each/{number}")
     work.calls.clear()
 
     again = await wait_for_end(
         engine, await retry_letters(engine.client, engine.backend.archive, letters)
     )
 
-    assert format_letter_name(letters[0]).startswith(f"{execution_id}/each/")
+    assert names[0] == f"{execution_id}/each[{number}]"
+    assert by_former_name == letters[0]
     assert (again.status, again.output) == ("COMPLETED", [{"v": 1}, {"v": 2}, {"v": 3}])
     assert len(work.calls) < 3
 
@@ -323,7 +326,7 @@ def test_a_letter_without_a_node_has_a_unique_name() -> None:
     assert format_letter_name(first) == format_letter_name(make_dead_letter(""))
     assert format_letter_name(first) != format_letter_name(second)
     assert format_letter_name(first).startswith("x1/~")
-    assert format_letter_name(item) == "x1/a b/7"
+    assert format_letter_name(item) == "x1/a b[7]"
 
 
 async def test_a_retry_deletes_the_letter_from_redis_and_postgresql(

@@ -267,7 +267,7 @@ async def test_a_task_without_a_worker_becomes_a_dead_letter_and_its_node_fails(
     assert ended == {"FAILED": 3}
     assert sorted(letter.token.execution_id for letter in letters) == sorted(ids)
     assert {letter.queue for letter in letters} == {"tasks:gpu"}
-    assert all("no handler registered for 'tasks:gpu'" in str(letter.error) for letter in letters)
+    assert all("no handler registered for 'gpu'" in str(letter.error) for letter in letters)
 
 
 async def test_a_task_that_the_server_lost_is_issued_again(

@@ -126,7 +126,7 @@ async def test_a_task_that_never_began_is_not_blamed_for_dead_workers(
         engine.stops.drain.set()
         await running
 
-    assert {str(node.state) for node in view.nodes.values()} <= {"WAITING", "QUEUED"}
+    assert {str(node.status) for node in view.nodes.values()} <= {"WAITING", "QUEUED"}
     assert {wait.fields["detail"] for wait in waits} == {"2 processes died while they held it"}
     lost = [event.fields for event in history if event.event == "TaskWasLost"]
     assert len(lost) == 2 * SLOTS

@@ -35,7 +35,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Run workflows": ("run", "run_many", "BatchResult", "submit", "load_file"),
     "Inside a task": ("Context", "Skip"),
     "Call a server": (
-        *("Client", "SyncClient", "ExecutionFilter", "Rerun", "Schedule", "Webhook"),
+        *("Client", "SyncClient", "ExecutionFilter", "LettersOf", "Rerun", "Schedule", "Webhook"),
         "WebhookKind",
     ),
     "Add handlers": ("HandlerRegistry",),

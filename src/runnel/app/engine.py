@@ -250,6 +250,11 @@ class SharedResourcePool(Generic[T]):
             asyncio.AbstractEventLoop, tuple[SharedResource[T], asyncio.Task[None]]
         ] = {}
 
+    def is_open(self) -> bool:
+        """Returns True if the resource is open on this event loop, or is being opened."""
+        running = self._running.get(asyncio.get_running_loop())
+        return running is not None and not running[1].done()
+
     @asynccontextmanager
     async def use(self, open_: OpenResource[T]) -> AsyncIterator[SharedResource[T]]:
         """Raises the error that closed the resource early, unless the block itself raises."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from runnel.app.engine import ClockAndIds, Engine, SharedResource, SharedResourcePool, run_engine
 from runnel.app.live_execution import LiveExecution, WorkflowResult, build_workflow_result
@@ -29,6 +29,7 @@ from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
+from runnel.telemetry.metrics import MetricsTelemetry
 
 # Concurrent `execute` calls of one executor share an engine per event loop.
 
@@ -41,6 +42,7 @@ class ExecutorOptions:
     limiters: Mapping[str, TokenBucketRateLimiter] = field(default_factory=dict)
     data_dir: Path | None = None
     clock: Clock = field(default_factory=RealClock)
+    metrics: MetricsTelemetry | None = None
 
 
 class StepHost:
@@ -63,6 +65,8 @@ class StepHost:
         try:
             self._engine = await self._open_engine()
             self._engine.event_bus.watch(self._on_event)
+            if self._options.metrics is not None:
+                self._engine.event_bus.add_sink(self._options.metrics)
             async with run_engine(self._engine):
                 yield self
         finally:
@@ -145,6 +149,12 @@ class StepHost:
             live.apply_events(event.events)
 
 
+class MetricRegistry(Protocol):
+    """A registry of prometheus_client, such as `prometheus_client.REGISTRY`."""
+
+    def register(self, collector: Any) -> None: ...
+
+
 class WorkflowExecutor:
     """Runs workflows of Python functions, at most `max_concurrency` steps at a time.
 
@@ -154,6 +164,10 @@ class WorkflowExecutor:
 
     With `data_dir` everything is also stored there, for `runnel list` and `runnel show`. The
     context and all results must be JSON then. `runnel resume` can't resume such executions.
+
+    With `registry`, such as `prometheus_client.REGISTRY`, the executor registers its metrics there:
+    executions, steps by outcome, durations, retries, and what steps measure with
+    `ctx.task.metrics`.
     """
 
     def __init__(
@@ -163,6 +177,7 @@ class WorkflowExecutor:
         *,
         retry: RetryPolicy | None = None,
         data_dir: str | Path | None = None,
+        registry: MetricRegistry | None = None,
         clock: Clock | None = None,
     ) -> None:
         limiters = dict(rate_limiters or {})
@@ -174,6 +189,7 @@ class WorkflowExecutor:
             limiters=limiters,
             data_dir=None if data_dir is None else Path(data_dir),
             clock=clock or RealClock(),
+            metrics=None if registry is None else _register_metrics(registry),
         )
         self._hosts: SharedResourcePool[StepHost] = SharedResourcePool()
 
@@ -228,6 +244,14 @@ class WorkflowExecutor:
             raise EngineEndedError(execution_id) from shared.error
         live.catch_up(execution)
         return build_workflow_result(execution, live)
+
+
+def _register_metrics(registry: MetricRegistry) -> MetricsTelemetry:
+    from runnel.telemetry.prometheus import FamilyCollector  # most programs have no registry
+
+    metrics = MetricsTelemetry()
+    registry.register(FamilyCollector([metrics.collect_families]))
+    return metrics
 
 
 async def _wait_until_finished(

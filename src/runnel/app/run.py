@@ -143,16 +143,19 @@ async def submit(
 ) -> str:
     """Stores an execution and returns its id, without waiting for the execution.
 
-    Workers run it if the settings name servers. Otherwise the process of `runnel dev` on the same
-    data directory runs it at once, or else the next `runnel resume`.
+    Workers run it if the settings name servers. Otherwise these run it, on the same data directory:
+    an engine that `runnel.run` has open in this process, the process of `runnel dev`, or else the
+    next `runnel resume`. `runnel.run` does not wait for it: if the engine closes before the
+    execution ends, `runnel resume` resumes the execution.
     """
     arguments = _build_run_arguments(workflow, args, kwargs)
-    if arguments.settings.has_redis:
-        async with _use_context(arguments) as shared:
+    pool = _find_pool_for_submit(arguments.settings)
+    if pool is not None:
+        async with _use_context(arguments, pool) as shared:
             return await _submit(await shared.wait_until_opened(), arguments)
     engine = await build_engine(arguments.settings)
     try:
-        await engine.backend.claim_home_partition(engine.name, joins=is_serving_engine)
+        await engine.backend.claim_home_partition(engine.name, joins=_runs_submitted_executions)
         return await _submit(engine, arguments)
     finally:
         await engine.backend.close()
@@ -372,29 +375,47 @@ def _check_importable(workflow: Workflow, settings: Settings) -> None:
             )
 
 
-_pools: dict[bytes, SharedResourcePool[RunContext]] = {}
+# By data directory (None for servers) and settings.
+_pools: dict[tuple[Path | None, bytes], SharedResourcePool[RunContext]] = {}
+# The names of the engines that `run` has open, on any event loop of this process.
+_open_engines: set[str] = set()
 
 
 def _get_pool(settings: Settings) -> SharedResourcePool[RunContext]:
     """Returns the same pool for equal settings, so that concurrent calls share one engine."""
-    name = msgspec.json.encode(settings, enc_hook=str)
-    pool = _pools.get(name)
+    data_dir = None if settings.has_redis else settings.data_dir.absolute()
+    key = data_dir, msgspec.json.encode(settings, enc_hook=str)
+    pool = _pools.get(key)
     if pool is None:
-        pool = _pools[name] = SharedResourcePool()
+        pool = _pools[key] = SharedResourcePool()
     return pool
 
 
 FindPartitions: TypeAlias = Callable[[Backend], Awaitable[frozenset[int]]]
 
 
+def _find_pool_for_submit(settings: Settings) -> SharedResourcePool[RunContext] | None:
+    """Returns the pool of the servers, or one with an engine on this event loop; None if none."""
+    if settings.has_redis:
+        return _get_pool(settings)
+    data_dir = settings.data_dir.absolute()
+    pools = [pool for (folder, _), pool in list(_pools.items()) if folder == data_dir]
+    return next((pool for pool in pools if pool.is_open()), None)
+
+
+def _runs_submitted_executions(engine_name: str) -> bool:
+    return engine_name in _open_engines or is_serving_engine(engine_name)
+
+
 def _use_context(
-    arguments: RunArguments,
+    arguments: RunArguments, pool: SharedResourcePool[RunContext] | None = None
 ) -> AbstractAsyncContextManager[SharedResource[RunContext]]:
     async def find_partition(backend: Backend) -> frozenset[int]:
         return await _find_abandoned_partition(backend, arguments)
 
     settings = arguments.settings
-    return _get_pool(settings).use(lambda: _open_context(settings, find_partition))
+    chosen = pool or _get_pool(settings)
+    return chosen.use(lambda: _open_context(settings, find_partition))
 
 
 @asynccontextmanager
@@ -408,7 +429,11 @@ async def _open_context(
         return
     engine = await build_engine(settings)
     async with run_engine(engine, adopts=await find_partitions(engine.backend)):
-        yield engine
+        _open_engines.add(engine.name)
+        try:
+            yield engine
+        finally:
+            _open_engines.discard(engine.name)
 
 
 async def _find_abandoned_partition(backend: Backend, arguments: RunArguments) -> frozenset[int]:

@@ -25,7 +25,7 @@ from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.message_text import describe_value
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
+from runnel.core.run_when import RunWhen, WhenNotMet
 from runnel.core.validation import find_problems
 from runnel.core.values import Json
 from runnel.core.workflow import TIMEOUT_S_DEFAULT, Cache, Node, OnFailure, RateLimit, Workflow
@@ -42,6 +42,7 @@ class NodeFields(TypedDict, total=False):
 
     condition: str
     run_when: str
+    when_not_met: str
     retry: RetryPolicy
     timeout_seconds: float
     soft_timeout_seconds: float
@@ -68,6 +69,8 @@ class HandlerNode:
         fields = dict(self.fields)
         if "run_when" in fields:
             fields["run_when"] = _parse_member(RunWhen, fields["run_when"])
+        if "when_not_met" in fields:
+            fields["when_not_met"] = _parse_member(WhenNotMet, fields["when_not_met"])
         for name in ("timeout_seconds", "soft_timeout_seconds"):
             if isinstance(fields.get(name), int):
                 fields[name] = float(fields[name])
@@ -100,6 +103,7 @@ class Step:
     timeout_seconds: float = TIMEOUT_S_DEFAULT
     soft_timeout_seconds: float | None = None
     run_when: str = RunWhen.DEFAULT
+    when_not_met: str = WhenNotMet.SKIP
 
     @property
     def mode(self) -> Mode:
@@ -192,6 +196,7 @@ class WorkflowDAG:
         retry_delay: float | None = None,
         retry: RetryPolicy | None = None,
         run_when: str = RunWhen.DEFAULT,
+        when_not_met: str = WhenNotMet.SKIP,
     ) -> Self:
         """Adds a step that calls `fn(ctx)` once every step in `depends_on` has settled.
 
@@ -205,6 +210,9 @@ class WorkflowDAG:
         `max_retries` and `retry_delay` (seconds before the first retry) override that policy.
         ValueError, TypeError, KeyError and AttributeError are retried only if `retry` lists them
         in `retry_on`.
+
+        `run_when` says which results of the steps in `depends_on` start the step. If it is not met,
+        the step is SKIPPED, or FAILED with `when_not_met="fail"`.
 
         Returns the WorkflowDAG, so that calls can be chained. Checks nothing: `validate` reports
         all problems at once.
@@ -220,6 +228,7 @@ class WorkflowDAG:
                 timeout_seconds=timeout_seconds,
                 soft_timeout_seconds=soft_timeout_seconds,
                 run_when=run_when,
+                when_not_met=when_not_met,
             )
         )
         return self
@@ -347,6 +356,7 @@ def _build_node(step: Step, retry: RetryPolicy) -> Node:
         config={"mode": step.mode.value},
         dependencies=tuple(NodeId(parent) for parent in parents),
         run_when=_parse_member(RunWhen, step.run_when),
+        when_not_met=_parse_member(WhenNotMet, step.when_not_met),
         retry=step.retry.resolve(retry),
         timeout_seconds=step.timeout_seconds,
         soft_timeout_seconds=step.soft_timeout_seconds,
@@ -354,7 +364,7 @@ def _build_node(step: Step, retry: RetryPolicy) -> Node:
     )
 
 
-E = TypeVar("E", RunWhen, OnFailure)
+E = TypeVar("E", RunWhen, WhenNotMet, OnFailure)
 
 
 def _parse_member(kind: type[E], name: str) -> E:

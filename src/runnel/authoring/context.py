@@ -174,6 +174,10 @@ class Context:
     def metrics(self) -> TaskMetrics:
         return TaskMetrics(self._task, self._emit)
 
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Adds a value to a histogram, as `metrics.observe` does."""
+        self.metrics.observe(name, value, **labels)
+
     @property
     def cancelled(self) -> bool:
         """True once the attempt must stop, because of a timeout, a cancellation or a shutdown."""

@@ -304,7 +304,7 @@ async def find_awaited_signal(client: Client, execution_id: ExecutionId) -> str 
     signal: str | None = None
     for node in view.nodes.values():
         if node.waits_for is None:
-            if node.state in IN_FLIGHT_STATES:
+            if node.status in IN_FLIGHT_STATES:
                 return None
             continue
         _, is_signal, rest = node.waits_for.partition(_SIGNAL_TEXT)

@@ -266,13 +266,12 @@ class StoreClient:
     ) -> ExecutionHeader:
         """Creates an execution, unless one with the same key exists; returns its current header.
 
-        With `version`, the definition is not stored again. If that version was deleted in the
-        meantime, the call creates nothing and raises NotFoundError. None is stored as `{}`.
+        With `version`, the definition is not stored again; raises NotFoundError if that version was
+        deleted. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
-        kept_labels = check_labels(labels or {})
-        data, stored, checked_label = _encode_input(workflow, input_, is_held=is_held)
-        kept_labels |= checked_label
+        data, stored, own_labels = _prepare_input(workflow, input_, is_held=is_held)
+        kept_labels = check_labels(labels or {}) | own_labels
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -308,8 +307,7 @@ class StoreClient:
         )
         if version is None:
             await self._definitions.store_again_if_deleted(hash_, workflow)
-        # A concurrent caller with the same key may have created the execution first.
-        known = None if find_known is None else await find_known()
+        known = None if find_known is None else await find_known()  # another caller was first
         return known or make_pending_header(command)
 
     async def rerun(
@@ -671,10 +669,14 @@ class StoreClient:
         return header
 
 
-def _encode_input(
+def _prepare_input(
     workflow: Workflow, input_: Json, *, is_held: bool
 ) -> tuple[bytes, bytes, dict[str, str]]:
-    """Returns the input as given, the input to store, and the label of a checked held input."""
+    """Returns the input as submitted, the input with defaults, and the label of a checked input.
+
+    Raises InvalidInputError if the input does not fit the workflow. For a held execution, such an
+    input is stored as it is: `trigger` may replace it.
+    """
     value = input_.value if isinstance(input_, CheckedInput) else input_
     is_checked = value is not None and isinstance(input_, CheckedInput)
     data = encode_payload({} if value is None else value, where="input")
@@ -682,15 +684,7 @@ def _encode_input(
         return data, complete_input(workflow, data, is_checked=is_checked), {}
     if value is None:
         return data, data, {}
-    return data, *_check_held_input(workflow, data)
-
-
-def _check_held_input(workflow: Workflow, data: bytes) -> tuple[bytes, dict[str, str]]:
-    """Returns the input with defaults and the label of a checked input, if the input fits.
-
-    Any other input is stored as it is: `trigger` may replace it.
-    """
     try:
-        return complete_input(workflow, data), {CHECKED_LABEL: "input"}
+        return data, complete_input(workflow, data), {CHECKED_LABEL: "input"}
     except InvalidInputError:
-        return data, {}
+        return data, data, {}

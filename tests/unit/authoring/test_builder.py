@@ -16,12 +16,14 @@ from runnel.core.workflow import OnFailure
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [
+    "BatchResult",
     "Cache",
     "Client",
     "Context",
     "ExecutionFilter",
     "HandlerRegistry",
     "InvalidWorkflowError",
+    "LettersOf",
     "RateLimit",
     "Rerun",
     "RetryPolicy",
@@ -47,6 +49,7 @@ PUBLIC = [
     "item",
     "load_file",
     "run",
+    "run_many",
     "secret",
     "sleep",
     "submit",

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.input_schema import check_input, find_schema_problems, parse_assignments
+from runnel.authoring.input_schema import (
+    check_input,
+    find_schema_problems,
+    find_value_problems,
+    parse_assignments,
+)
+from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
@@ -208,3 +214,70 @@ def test_a_long_list_may_follow_a_reference_for_each_item() -> None:
     check_input(with_schema(SCHEMA), {"count": 1, "users": users})
 
     assert True, "nothing was raised"
+
+
+USER = {"$ref": "#/$defs/user"}
+DEFS = {"user": {"type": "object", "required": ["id"]}}
+LIST_OR_NULL = {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}
+SENTENCES: list[tuple[dict[str, Json], Json, str]] = [
+    (
+        {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "no",
+        ": expected a whole number or null, got 'no'",
+    ),
+    (LIST_OR_NULL, "no", ": expected a list or null, got 'no'"),
+    (LIST_OR_NULL, [1, "x"], "[1]: expected a whole number, got 'x'"),
+    (
+        {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+        3,
+        ": expected a value that fits only one of: a whole number or a number, got 3",
+    ),
+    (
+        {"oneOf": [{"type": "integer"}, {"type": "string", "minLength": 3}]},
+        None,
+        ": expected a whole number or a text of at least 3 characters, got null",
+    ),
+    ({"anyOf": [USER, {"type": "null"}], "$defs": DEFS}, 3, ": expected an object or null, got 3"),
+    ({"anyOf": [USER, {"type": "null"}], "$defs": DEFS}, {}, ": the field 'id' is missing"),
+    ({"uniqueItems": True}, [2, 1, 2], ": expected a list without equal items, got 2 twice"),
+    ({"contains": {"type": "string"}}, [1], ": expected a list with a text, got a list of 1 item"),
+    ({"minItems": 2}, [1], ": expected a list of at least 2 items, got a list of 1 item"),
+    (
+        {"minProperties": 2},
+        {"a": 1},
+        ": expected an object with at least 2 fields, got an object with 1 field",
+    ),
+    (
+        {"propertyNames": {"pattern": "^x"}},
+        {"a": 1},
+        ": expected a text that matches '^x' as the name of a field, got 'a'",
+    ),
+    (
+        {"dependentRequired": {"a": ["b"]}},
+        {"a": 1},
+        ": the field 'b' is missing, because 'a' needs it",
+    ),
+    ({"not": {"type": "string"}}, "a", ": expected anything but a text, got 'a'"),
+    (
+        {"prefixItems": [{"type": "string"}], "items": False},
+        ["a", 1],
+        ": expected a list of at most 1 item, got a list of 2 items",
+    ),
+    (
+        {"unevaluatedProperties": False, "properties": {"b": True}},
+        {"a": 1},
+        ": unknown field 'a'; expected 'b'",
+    ),
+    (
+        {"additionalProperties": False, "patternProperties": {"^x": True}},
+        {"a": 1},
+        ": unknown field 'a'; expected names that match '^x'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "problem"), SENTENCES)
+def test_a_problem_of_an_input_says_what_was_expected_and_what_was_found(
+    schema: dict[str, Json], value: Json, problem: str
+) -> None:
+    assert find_value_problems(schema, value, where="input") == [f"input{problem}"]

@@ -83,7 +83,8 @@ WORKFLOWS = [
     ),
     case(
         head("input: {type: integr}"),
-        "input: type: 'integr' is not valid under any of the given schemas",
+        "input: type: expected one of 'array', 'boolean', 'integer', 'null', 'number', 'object', "
+        "'string' or a list of at least 1 item, got 'integr'",
     ),
     case(head("input: text"), "input: expected a JSON Schema, which is an object, got 'text'"),
     case(

@@ -162,7 +162,7 @@ def test_a_failed_map_has_the_traceback_of_its_item() -> None:
     driver.fail("m", item=1, error=error)
 
     assert driver.root.nodes[0].error == ErrorInfo(
-        type="ValueError", message="item 1: bad", traceback="line 4"
+        type="ValueError", message="m[1]: bad", traceback="line 4"
     )
 
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from runnel.core.commands import Command, TaskFailed, TaskLost
+from runnel.core.commands import Command, TaskFailed, TaskLost, TaskStopped
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
 from runnel.core.retry import ErrorInfo
@@ -51,6 +51,7 @@ class TaskEntry:
     partition: int
     worker: str | None = None
     is_started: bool = False
+    is_stopping: bool = False
     running_slot: int = NO_SLOT
     beats_missed: int = 0
 
@@ -294,6 +295,21 @@ class TaskBoard:
             worker.dropped[token] = False
             worker.wakeup.set()
 
+    def stop(self, token: TaskToken) -> None:
+        """Removes a queued task and reports that it stopped. Makes the worker of a claimed task
+        stop it; the worker keeps the task until it reports the end.
+        """
+        entry = self._entries.get(token)
+        if entry is None:
+            return
+        if entry.worker is None:
+            self.finish(entry, TaskStopped(token=token))
+            return
+        entry.is_stopping = True
+        worker = self.get_or_add_worker(entry.worker)
+        worker.dropped[token] = False
+        worker.wakeup.set()
+
     def drop_partition(self, partition: int) -> None:
         """Drops all tasks of the partition, and notifies the workers that run one of
         these tasks.
@@ -328,7 +344,7 @@ class TaskBoard:
 
     def start(self, name: str, token: TaskToken) -> bool:
         entry = self.find_held(name, token)
-        if entry is None:
+        if entry is None or entry.is_stopping:
             return False
         entry.is_started = True
         return True
@@ -380,7 +396,8 @@ class TaskBoard:
                 del worker.dropped[token]
             else:
                 worker.dropped[token] = True
-        stop = [token for token in holds if token not in worker.held]
+        held = worker.held
+        stop = [token for token in holds if token not in held or held[token].is_stopping]
         return HeartbeatReply(stop=stop, drains=worker.is_drain_requested)
 
     def drain(self, name: str) -> bool:

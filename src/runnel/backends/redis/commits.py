@@ -11,6 +11,7 @@ from runnel.backends.redis.keys import (
     RedisLayout,
     build_message_args,
     encode,
+    split_stopped_message,
 )
 from runnel.core.codec import decode_message
 from runnel.core.commands import LIMIT_PREFIX, TASK_ENDINGS
@@ -26,6 +27,8 @@ from runnel.ports.store import (
     Lease,
     TimerRecord,
 )
+
+_STOPPED_MESSAGE = split_stopped_message()
 
 
 def build_commit_keys(keys: RedisKeyNames, partition: int) -> list[str]:
@@ -75,6 +78,7 @@ def build_commit_args(
         next_position,
     ]
     args += (LIMIT_PREFIX, journal_entries_max if layout.is_journaled else 0)
+    args += _STOPPED_MESSAGE
     args.append(len(commit.histories))
     for history in commit.histories:
         args += (history.aggregate_id, history.entry)
@@ -96,6 +100,7 @@ def build_commit_args(
         args += _build_letter_args(letter, letters_max)
     feed_entries = build_commit_entries(commit)
     args += (len(feed_entries), *feed_entries)
+    args += (len(commit.stopped), *map(encode, commit.stopped))
     return args
 
 

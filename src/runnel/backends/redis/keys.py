@@ -16,7 +16,7 @@ import msgspec
 from runnel.backends.mailboxes import route_by_hash
 from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.core.codec import encode_message
-from runnel.core.commands import Command, CreateExecution, TaskFailed, TaskLost
+from runnel.core.commands import Command, CreateExecution, TaskFailed, TaskLost, TaskStopped
 from runnel.core.effects import TaskMessage, TimerKey
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
@@ -301,6 +301,13 @@ def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, ..
 def split_failed_message(error: ErrorInfo) -> tuple[bytes, bytes]:
     """Returns the text of the message TaskFailed before its token, and the text after its token."""
     message = encode_message(TaskFailed(token=_PLACEHOLDER_TOKEN, error=error))
+    before, _, after = message.partition(encode(_PLACEHOLDER_TOKEN))
+    return before, after
+
+
+def split_stopped_message() -> tuple[bytes, bytes]:
+    """Returns the text of the message TaskStopped before its token, and the text after it."""
+    message = encode_message(TaskStopped(token=_PLACEHOLDER_TOKEN))
     before, _, after = message.partition(encode(_PLACEHOLDER_TOKEN))
     return before, after
 

@@ -29,6 +29,7 @@ from runnel.cli.session.inputs import (
     get_import_folder,
     load_graph,
     make_importable,
+    print_warnings,
 )
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.client.batch import IN_FLIGHT_MAX, IN_FLIGHT_PER_SLOT, NAME_CHARS_MAX, Batch
@@ -134,6 +135,7 @@ def batch(
         if settings.is_remote:
             return asyncio.run(run_batch_on_server(documents, settings, reporting))
         check_functions(workflow, file, settings)
+        print_warnings([workflow], settings)
         return asyncio.run(run_batch_locally(documents, settings, reporting))
 
 

@@ -30,8 +30,8 @@ from runnel.cli.session.inputs import (
     is_workflow_file,
     load_graph,
     make_importable,
+    print_warnings,
     read_input,
-    warn_of_missing_secrets,
 )
 from runnel.cli.session.run_locally import StartedExecution, run_locally
 from runnel.cli.streams import reserve_stdout
@@ -112,7 +112,7 @@ def run(
     make_importable([folder])
     with reserve_stdout() as out:
         check_functions(workflow, file, settings)
-        warn_of_missing_secrets(workflow, settings)
+        print_warnings([workflow], settings)
         return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))
 
 

@@ -14,6 +14,7 @@ from runnel.core.decide.attempts import (
     on_task_lost,
     on_task_skipped,
     on_task_started,
+    on_task_stopped,
     on_timer_fired,
 )
 from runnel.core.decide.decision_context import DecisionContext, DecisionInputs
@@ -98,6 +99,7 @@ _HANDLERS: dict[type, Callable[[DecisionContext, Any], None]] = {
     c.TaskFailed: on_task_failed,
     c.TaskSkipped: on_task_skipped,
     c.TaskLost: on_task_lost,
+    c.TaskStopped: on_task_stopped,
     c.TaskDeferred: on_task_deferred,
     c.TimerFired: on_timer_fired,
     c.SendSignal: on_signal,

@@ -12,11 +12,17 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
     TaskStarted,
+    TaskStopped,
     TimerFired,
 )
 from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.decide.maps import continue_map
-from runnel.core.decide.outcomes import close_execution, fail_attempt
+from runnel.core.decide.outcomes import (
+    close_execution,
+    fail_attempt,
+    note_code_ended,
+    on_stop_timer,
+)
 from runnel.core.decide.readiness import make_ready
 from runnel.core.decide.task_dispatch import queue_task
 from runnel.core.decide.waits import convert_child_result, end_wait
@@ -101,6 +107,7 @@ def on_task_failed(context: DecisionContext, command: TaskFailed) -> None:
 def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
     current = context.find_current_run(command.token)
     if current is None or current[1].wait is not Wait.CHILD:
+        note_code_ended(context, command.token)
         return
     token = command.token
     result = convert_child_result(command)
@@ -159,6 +166,15 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     make_ready(context, index, token.item)
 
 
+def on_task_stopped(context: DecisionContext, command: TaskStopped) -> None:
+    """Ends the wait for the task's code.
+
+    If the attempt is not cancelled, the owner died between the commit that stopped the task and
+    the one that cancels its node. The task is lost then.
+    """
+    on_task_lost(context, TaskLost(token=command.token, reason="it was stopped"))
+
+
 def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
     current = _find_in_flight(context, command.token)
     if current is None:
@@ -207,6 +223,9 @@ def on_timer_fired(context: DecisionContext, command: TimerFired) -> None:
     if command.kind == TimerKind.TIMEOUT:
         _time_out_execution(context)
         return
+    if command.kind == TimerKind.STOP:
+        on_stop_timer(context)
+        return
     if command.kind == TimerKind.SLA:
         context.emit(SlaMissed(sla_s=execution.graph.workflow.sla_seconds or 0.0))
         return
@@ -223,7 +242,13 @@ def on_timer_fired(context: DecisionContext, command: TimerFired) -> None:
 
 
 def _find_in_flight(context: DecisionContext, token: TaskToken) -> tuple[int, NodeRun] | None:
+    """Returns the node or item whose task has this token and is in flight.
+
+    The token of a cancelled task shows that its code has ended.
+    """
     current = context.find_current_run(token)
+    if current is None and context.execution.stopping:
+        note_code_ended(context, token)
     return current if current is not None and current[1].state in IN_FLIGHT_STATES else None
 
 

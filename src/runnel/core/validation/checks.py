@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 
 import msgspec
 
 from runnel.core.message_text import describe_value, quote_name
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen, WhenNotMet
 from runnel.core.values import Json, is_number
 from runnel.core.workflow import (
     CORE_HANDLERS,
@@ -63,7 +64,7 @@ def make_integer_check(minimum: int) -> ValueCheck:
     return ValueCheck(f"a whole number ≥ {minimum}", fits, {"type": "integer", "minimum": minimum})
 
 
-def make_choice_check(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) -> ValueCheck:
+def make_choice_check(names: type[StrEnum] | tuple[str, ...]) -> ValueCheck:
     choices = [str(name) for name in names]
     return ValueCheck(
         "one of " + ", ".join(choices),
@@ -114,6 +115,7 @@ NODE_CHECKS: Mapping[str, ValueCheck] = {
     "handler": NAME,
     "condition": TEXT,
     "run_when": make_choice_check(RunWhen),
+    "when_not_met": make_choice_check(WhenNotMet),
     "timeout_seconds": ABOVE_ZERO,
     "soft_timeout_seconds": ABOVE_ZERO,
     "resource_tag": NAME,
@@ -163,6 +165,11 @@ def check_node_fields(node: Node) -> Iterator[str]:
         yield from _check_fields(node.retry, RETRY_CHECKS, "retry.")
     if node.cache is not None:
         yield from _check_cache(node, node.cache)
+    if node.when_not_met is WhenNotMet.FAIL and node.run_when in CLEAN_UP_RULES:
+        yield (
+            f"when_not_met: 'fail' has no use with run_when {node.run_when}; use it with default, "
+            "all_completed or none_failed"
+        )
     soft, hard = node.soft_timeout_seconds, node.timeout_seconds
     if is_finite_number(soft) and is_finite_number(hard) and soft is not None and soft >= hard:
         yield (

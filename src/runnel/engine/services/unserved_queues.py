@@ -12,7 +12,8 @@ from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import QueueRecord, WorkerRecord
 
 POLLS_PER_TIMEOUT = 6
-PYTHON_QUEUE = "tasks:python"
+QUEUE_PREFIX = "tasks:"
+PYTHON_QUEUE = QUEUE_PREFIX + "python"
 REJECTED_PER_BATCH = 500
 FORGOTTEN_AFTER_S = 600.0
 
@@ -103,7 +104,7 @@ class UnservedQueueService:
 
     async def _reject(self, queue: str) -> int:
         message = (
-            f"no handler registered for '{queue}': "
+            f"no handler registered for '{queue.removeprefix(QUEUE_PREFIX)}': "
             f"no live worker has served this queue for {self._unserved_s:g} s"
         )
         if queue == PYTHON_QUEUE:

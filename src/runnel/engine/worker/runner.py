@@ -15,6 +15,7 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
     TaskStarted,
+    TaskStopped,
 )
 from runnel.core.effects import TaskMessage
 from runnel.core.retry import ErrorInfo
@@ -28,7 +29,7 @@ from runnel.engine.worker.outputs import describe_exception
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, TaskRun
+from runnel.engine.worker.task_run import RunningCode, StopReason, TaskRun
 from runnel.errors import (
     BrokenInvariantError,
     ProcessDiedError,
@@ -96,6 +97,7 @@ _OUTCOME_NAMES: Mapping[type, str] = {
     TaskFailed: "failed",
     TaskSkipped: "skipped",
     TaskLost: "lost",
+    TaskStopped: "stopped",
     TaskDeferred: "deferred",
     NoneType: "stopped",
 }
@@ -114,7 +116,6 @@ class RunnerPool:
         attempts: AttemptPipeline,
         reporter: Reporter,
         *,
-        held: HeldTasks,
         deadlines: Deadlines,
         rate_limits: RateLimiter,
         grace_s: float,
@@ -122,7 +123,6 @@ class RunnerPool:
         self._slots = slots
         self._attempts = attempts
         self._reporter = reporter
-        self._held = held
         self._deadlines = deadlines
         self._rate_limits = rate_limits
         self._refusals = dependencies.refusals
@@ -155,7 +155,7 @@ class RunnerPool:
         """
         runner = _get_current_task()
         waiting_code = RunningCode(runner)
-        while not self._is_ending:
+        while not self.is_ending:
             run = await self._take_run(runner)
             run.code = waiting_code
             self._active += 1
@@ -175,12 +175,19 @@ class RunnerPool:
 
     def stop(self, run: TaskRun, reason: StopReason, *, grace_s: float | None = None) -> None:
         """Cancels the code of the run, and kills the code if it has not ended after `grace_s`."""
+        if run.stop_reason is not None or run.is_finished:
+            return
         kill_at = self._clock.monotonic() + (self._grace_s if grace_s is None else grace_s)
         run.stop(reason, kill_at=kill_at)
         if run.code is not None:
             self._deadlines.arm(run, run.next_check())
         elif reason is StopReason.DROPPED:
-            self._held.forget(run.token)
+            self._reporter.put(TaskStopped(token=run.token))
+
+    def report_returned(self, run: TaskRun) -> None:
+        """Reports the end of a stopped task whose thread has returned at last."""
+        if run.stop_reason is StopReason.DROPPED:
+            self._reporter.put(TaskStopped(token=run.token))
 
     def drain(self) -> None:
         """Returns tasks that have not begun to the store.
@@ -229,7 +236,7 @@ class RunnerPool:
         return run.next_check()
 
     @property
-    def _is_ending(self) -> bool:
+    def is_ending(self) -> bool:
         """True if `close` was called, or if the worker was cancelled and has not called `close`
         yet.
         """
@@ -241,7 +248,7 @@ class RunnerPool:
             try:
                 return await self._slots.take()
             except asyncio.CancelledError:
-                if self._is_ending:
+                if self.is_ending:
                     raise
             await self._forget_cancels(runner)  # an earlier run's code caused the cancellation
 
@@ -253,7 +260,7 @@ class RunnerPool:
             # Before Python 3.13, a cancellation that is not delivered yet survives `uncancel`.
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if self._is_ending:
+            if self.is_ending:
                 raise
 
     async def _run_and_report(self, run: TaskRun) -> Report | None:
@@ -281,7 +288,7 @@ class RunnerPool:
             raise  # `run` decides whether the code or the runner is closed
         except BaseException as error:  # user code may raise anything
             is_cancel = isinstance(error, asyncio.CancelledError)
-            if is_cancel and run.stop_reason is None and self._is_ending:
+            if is_cancel and run.stop_reason is None and self.is_ending:
                 raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
 
@@ -384,6 +391,8 @@ class RunnerPool:
         return TaskLost(token=run.token, reason=reason, was_started=True, was_alone=True)
 
     def _make_stopped(self, run: TaskRun) -> Report | None:
+        if run.stop_reason is StopReason.DROPPED:
+            return TaskStopped(token=run.token)
         if run.stop_reason is not StopReason.TIMEOUT:
             return None
         return self._make_failure(run, describe_exception(TaskTimeoutError(run.task.timeout_s)))
@@ -414,10 +423,9 @@ class RunnerPool:
             if run.started_at:
                 took_s = self._clock.now() - run.started_at
                 self._telemetry.ended(run.task, _OUTCOME_NAMES[type(report)], took_s)
-            if report is not None:
+            # A thread continues after its run has ended. `report_returned` reports its end.
+            if report is not None and not (run.keeps_slot and type(report) is TaskStopped):
                 self._reporter.put(report)
-            elif run.stop_reason is StopReason.DROPPED:
-                self._held.forget(run.token)
         if self._is_draining:
             self._update_quiet()
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from runnel.authoring.context import Measurement
 from runnel.core.effects import TaskMessage
-from runnel.core.ids import TaskToken
+from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
 from runnel.engine.blob_cache import BlobCache, RetryingBlobStore
@@ -128,7 +128,6 @@ class Worker:
             self._slots,
             self._make_pipeline(blobs, dependencies),
             self._reporter,
-            held=held,
             deadlines=self._deadlines,
             rate_limits=RateLimiter(tasks, options.rate_limits),
             grace_s=options.grace_s,
@@ -203,7 +202,8 @@ class Worker:
         )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
-        self._runner_tasks.append(group.create_task(self._runners.run()))
+        if not self._runners.is_ending:  # a group that is being cancelled refuses new tasks
+            self._runner_tasks.append(group.create_task(self._runners.run()))
 
     async def _shut_down(
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
@@ -282,12 +282,14 @@ class Worker:
             worker=self.name,
             execution_id=run.token.execution_id,
             node_id=run.token.node_id,
-            reason=str(run.stop_reason),
+            item=None if run.token.item == NO_ITEM else run.token.item,
+            reason=str(run.stop_reason or "cancelled"),
             abandoned=self.abandoned_threads,
         )
 
-    def _on_returned(self, _run: TaskRun) -> None:
+    def _on_returned(self, run: TaskRun) -> None:
         self.abandoned_threads -= 1
+        self._runners.report_returned(run)
         self._slots.release(has_waited=True)
         self._slots.wake_runner()
 

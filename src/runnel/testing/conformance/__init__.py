@@ -30,6 +30,7 @@ from runnel.testing.conformance.records import (
     RecordRules,
     RequestWindowRules,
 )
+from runnel.testing.conformance.stops import StopRules
 from runnel.testing.conformance.workers import LostTaskRules, WorkerRegistryRules
 
 __all__ = ["StoreConformance"]
@@ -46,6 +47,7 @@ class StoreConformance(
     ClaimRules,
     FairnessRules,
     ReportRules,
+    StopRules,
     LostTaskRules,
     WorkerRegistryRules,
     ArchiveLookupRules,

@@ -1,7 +1,8 @@
 -- Writes one commit completely or not at all. Lua has no rollback, so all checks come first.
 -- ARGV: epoch, nonce, sequence, partition number, consumed position ('' for none), the position
 -- after it, the prefix of the aggregate id of a concurrency key, the maximum length of the journal
--- (0 if there is none); then ten lists, each as its number of items and the items:
+-- (0 if there is none), the text of the message TaskStopped before its token and after it; then
+-- eleven lists, each as its number of items and the items:
 --   1 histories (aggregate, entry)
 --   2 headers (id, header, created_at, kind: r running, p pending, f final root, c final child)
 --   3 closed aggregates (id)
@@ -14,6 +15,7 @@
 --   9 dead letters (queue, the maximum number of letters of the queue, letter, ten fields of the
 --     letter)
 --   10 changes (entry of the feed)
+--   11 stopped tasks (token)
 -- Returns {1}; {0, current epoch, 1 if the nonce is current, last sequence} if the commit is
 -- refused; {2, length} if the journal is full.
 local partition, inbox, timers, timer_attempts, running, task_locations, known_queues,
@@ -23,6 +25,7 @@ local partition, inbox, timers, timer_attempts, running, task_locations, known_q
   lane_prefix, last_turn = unpack(KEYS)
 local epoch, nonce, sequence, partition_number, consumed, next_position, limit_prefix, journal_max =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+local stopped_before, stopped_after = ARGV[9], ARGV[10]
 
 local current = redis.call('HMGET', partition, 'epoch', 'nonce', 'sequence')
 local last = tonumber(current[3] or '0')
@@ -38,14 +41,14 @@ if journal_max > 0 then
 end
 
 -- The index of the first and of the last argument of each list.
-local lists, list_at = {}, 9
-for number, width in ipairs({2, 4, 1, 5, 1, 1, 3, 5, 13, 1}) do
+local lists, list_at = {}, 11
+for number, width in ipairs({2, 4, 1, 5, 1, 1, 3, 5, 13, 1, 1}) do
   local first = list_at + 1
   list_at = first + tonumber(ARGV[list_at]) * width
   lists[number] = {first, list_at - 1}
 end
-local HISTORIES, HEADERS, CLOSED, TASKS, DROPPED, CLEARED, SET, MESSAGES, LETTERS, CHANGES =
-  unpack(lists)
+local HISTORIES, HEADERS, CLOSED, TASKS, DROPPED, CLEARED, SET, MESSAGES, LETTERS, CHANGES,
+  STOPPED = unpack(lists)
 
 -- The journal is written first: if the server refuses this write, it has written nothing of the
 -- commit.
@@ -253,6 +256,11 @@ for at = DROPPED[1], DROPPED[2] do
 end
 drop_tasks(
   task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix, dropped)
+if STOPPED[1] <= STOPPED[2] then
+  stop_tasks(
+    {task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix, inbox},
+    stopped_before, stopped_after, tail(ARGV, STOPPED[1]))
+end
 
 -- Timers are cleared before timers are set: a timer that the same commit clears and sets must end
 -- set.

@@ -67,7 +67,11 @@ local function add_pending_entries(feed, ids)
   end
 end
 
--- Parses the value of a held task: partition, '1' if the task was started, missed heartbeats.
+-- The state of a held task whose code has to end.
+local STOPPING = '2'
+
+-- Parses the value of a held task: partition, state, missed heartbeats. The state is '0' before the
+-- start, then '1', and STOPPING once the task is stopped.
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
@@ -109,18 +113,29 @@ local function remove_from_lane(lane_prefix, arrival_prefix, location, token)
   return partition
 end
 
+-- Deletes a task from its lane, or from the stream in which an earlier version queued it. Returns
+-- false if the task is not queued.
+local function remove_queued(task_prefix, lane_prefix, arrival_prefix, location, token)
+  local kind = location and string.sub(location, 1, 1)
+  if kind == 'l' then
+    remove_from_lane(lane_prefix, arrival_prefix, location, token)
+  elseif kind == 'q' then
+    local entry, queue = string.match(location, '^q(%S+) (.*)$')
+    redis.call('XDEL', task_prefix .. queue, entry)
+  else
+    return false
+  end
+  return true
+end
+
 -- Drops tasks. Deletes a queued task from its queue. Removes a claimed task from its worker and
 -- notifies the worker.
 local function drop_tasks(
   task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix, tokens)
   for number, location in ipairs(get_many(task_locations, tokens)) do
-    local token, kind = tokens[number], location and string.sub(location, 1, 1)
-    if kind == 'l' then
-      remove_from_lane(lane_prefix, arrival_prefix, location, token)
-    elseif kind == 'q' then
-      local entry, queue = string.match(location, '^q(%S+) (.*)$')
-      redis.call('XDEL', task_prefix .. queue, entry)
-    elseif location then
+    local token = tokens[number]
+    local was_queued = remove_queued(task_prefix, lane_prefix, arrival_prefix, location, token)
+    if location and not was_queued then
       local worker = string.sub(location, 2)
       redis.call('HDEL', held_prefix .. worker, token)
       -- The stream has a maximum length, in case the worker never reads it. The reply to a
@@ -129,6 +144,30 @@ local function drop_tasks(
     end
   end
   call_many('HDEL', task_locations, tokens)
+end
+
+-- Stops tasks. Deletes a queued task from its queue and reports that it stopped. Leaves a claimed
+-- task with its worker and notifies the worker, which reports the end of the task's code.
+local function stop_tasks(keys, message_before, message_after, tokens)
+  local task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix,
+    inbox = unpack(keys)
+  local ended = {}
+  for number, location in ipairs(get_many(task_locations, tokens)) do
+    local token = tokens[number]
+    if remove_queued(task_prefix, lane_prefix, arrival_prefix, location, token) then
+      redis.call('XADD', inbox, '*', 'm', message_before .. token .. message_after)
+      ended[#ended + 1] = token
+    elseif location then
+      local worker = string.sub(location, 2)
+      local value = redis.call('HGET', held_prefix .. worker, token)
+      if value then
+        local partition, _, missed = parse_held(value)
+        redis.call('HSET', held_prefix .. worker, token, partition .. ' ' .. STOPPING .. missed)
+      end
+      redis.call('XADD', dropped_prefix .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
+    end
+  end
+  call_many('HDEL', task_locations, ended)
 end
 
 -- Removes executions with their blobs. The first key is the partition, which only the calling

@@ -1,6 +1,6 @@
--- Marks those of the given tasks as started that are still assigned to the worker.
+-- Marks those of the given tasks as started that are still assigned to the worker and not stopped.
 -- ARGV: the worker if it stops waiting for pushed tasks, or '' if not; then tokens
--- Returns 1 or 0 for each token; 0 if the task is no longer assigned to the worker.
+-- Returns 1 or 0 for each token; 0 if the task must not run.
 local held_tasks, waiting = unpack(KEYS)
 local waiting_worker = ARGV[1]
 
@@ -9,9 +9,10 @@ if waiting_worker ~= '' then
 end
 local tokens, is_held, started = tail(ARGV, 2), {}, {}
 for number, value in ipairs(get_many(held_tasks, tokens)) do
-  is_held[number] = value and 1 or 0
-  if value then
-    local partition, _, missed = parse_held(value)
+  local partition, state, missed = parse_held(value or '')
+  local may_start = partition and state ~= STOPPING
+  is_held[number] = may_start and 1 or 0
+  if may_start then
     started[#started + 1] = tokens[number]
     started[#started + 1] = partition .. ' 1' .. missed
   end
