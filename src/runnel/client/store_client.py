@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from runnel.client.bulk import StoreBulk
     from runnel.client.dead_letters import StoreDeadLetters
     from runnel.client.reruns import RerunSpec
+    from runnel.client.values import ValueWithBlobs
     from runnel.core.values import Json
     from runnel.core.workflow import Workflow
     from runnel.engine.graph_cache import GraphCache
@@ -386,10 +387,7 @@ class StoreClient:
             has_input=data is not None,
             mocks_services=self._mocks_services,
         )
-        if stored is None:
-            value, blobs = await self._payloads.copy_value(former.input, new_id)
-        else:
-            value, blobs = self._payloads.to_value(stored, f"{new_id}/input")
+        value, blobs = await self._copy_or_store_input(former, stored, new_id)
         command = CreateExecution(
             execution_id=new_id,
             workflow=graph.workflow.name,
@@ -411,6 +409,14 @@ class StoreClient:
         if idempotency_key is not None:  # a concurrent caller may have been first
             await find_known(new_id, idempotency_key, labels)
         return new_id
+
+    async def _copy_or_store_input(
+        self, former: Execution, stored: bytes | None, execution_id: ExecutionId
+    ) -> ValueWithBlobs:
+        """Returns the input of a rerun; a copy of the former input if `stored` is None."""
+        if stored is None:
+            return await self._payloads.copy_value(former.input, execution_id)
+        return self._payloads.to_value(stored, f"{execution_id}/input")
 
     async def _choose_rerun_input(
         self, former: Execution, data: bytes | None, *, is_newest: bool

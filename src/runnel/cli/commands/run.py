@@ -89,8 +89,7 @@ def run(
     graph = _load_graph(text, settings)
     workflow, file = graph.workflow, Path(text)
     folder = get_import_folder(file)
-    source = {} if settings.is_remote else {SOURCE_LABEL: str(folder)}
-    own_labels = read_labels(labels or []) | source
+    own_labels = _build_labels(labels, folder, settings)
     value = read_input(input_file, assignments or [], workflow.input)
     has_input = bool(assignments) or input_file is not None
     if is_held:
@@ -114,6 +113,12 @@ def run(
         check_functions(workflow, file, settings)
         print_warnings([workflow], settings)
         return asyncio.run(run_locally(submit, settings, hints, out=out, as_json=as_json))
+
+
+def _build_labels(labels: Labels, folder: Path, settings: Settings) -> dict[str, str]:
+    """Returns the labels of the options, and for a local run the folder of its functions."""
+    source = {} if settings.is_remote else {SOURCE_LABEL: str(folder)}
+    return read_labels(labels or []) | source
 
 
 def _load_graph(text: str, settings: Settings) -> Graph:
