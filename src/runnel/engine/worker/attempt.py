@@ -25,11 +25,12 @@ from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.config_templates import SECRETS_ROOT, CompiledConfig, compile_config
 from runnel.engine.worker.executor import Executor
 from runnel.engine.worker.outputs import inline_if_small, offload_result
+from runnel.engine.worker.refusals import Refusal
 from runnel.engine.worker.result_cache import ResultCache, compile_cache_key, compute_cache_key
 from runnel.engine.worker.secret_masking import redact_output
 from runnel.engine.worker.task_run import TaskRun
 from runnel.engine.worker.task_values import TaskInputs
-from runnel.errors import NotAllowedError, RunnelError
+from runnel.errors import NotAllowedError
 from runnel.ports.clock import Secrets
 
 
@@ -52,7 +53,7 @@ class HandlerLookup(Protocol):
 class TaskNotRunnableError(Exception):
     """This worker can't run the task, but another worker may be able to. `reason` says why."""
 
-    def __init__(self, reason: RunnelError) -> None:
+    def __init__(self, reason: Refusal) -> None:
         super().__init__(str(reason))
         self.reason = reason
 
@@ -118,6 +119,13 @@ class AttemptPipeline:
             f"expected {expected}, got {preview_json(tag)}", template=source, where="resource_tag"
         )
 
+    async def check_runnable(self, task: TaskMessage) -> None:
+        """Raises TaskNotRunnableError if this worker can't run the task."""
+        handler, config = self._handlers.get(task.handler), compile_config(task.config)
+        values = TaskInputs(task)
+        await values.load(config.roots, self._blobs)
+        _plan(handler, self._resolve(config, values))
+
     async def produce_output(self, run: TaskRun) -> Value:
         task = run.task
         handler = self._handlers.get(task.handler)
@@ -126,11 +134,7 @@ class AttemptPipeline:
         has_blobs = values.has_blobs
         if has_blobs and config.roots:
             await self._load(run, values, config.roots)
-        resolved = self._resolve(config, values)
-        try:
-            call = handler.plan(resolved)
-        except (NotAllowedError, NotImportableError) as error:
-            raise TaskNotRunnableError(error) from error
+        call = _plan(handler, self._resolve(config, values))
         if task.losses >= SUSPECT_LOSSES:
             call = _isolate(run, call)
         if has_blobs and call.place is not ContextPlace.NONE:
@@ -194,6 +198,13 @@ class AttemptPipeline:
         if not values.take_cached(missing, self._blobs.peek):
             self._on_suspend(run)
             await values.load(roots, self._blobs)
+
+
+def _plan(handler: RegisteredHandler, config: Json) -> FunctionCall:
+    try:
+        return handler.plan(config)
+    except (NotAllowedError, NotImportableError) as error:
+        raise TaskNotRunnableError(error) from error
 
 
 def _isolate(run: TaskRun, call: FunctionCall) -> FunctionCall:

@@ -25,6 +25,7 @@ from runnel.engine.worker.attempt import AttemptPipeline, TaskNotRunnableError
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import ChildCodeError
 from runnel.engine.worker.outputs import describe_exception
+from runnel.engine.worker.refusals import Refusal
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
@@ -32,7 +33,6 @@ from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, Ta
 from runnel.errors import (
     BrokenInvariantError,
     ProcessDiedError,
-    RunnelError,
     Skip,
     StoreError,
     TaskTimeoutError,
@@ -279,11 +279,11 @@ class RunnerPool:
                 raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
 
-    async def _report_not_runnable(self, run: TaskRun, reason: RunnelError) -> Report | None:
+    async def _report_not_runnable(self, run: TaskRun, reason: Refusal) -> Report | None:
         reason = self._refusals.explain(reason)
         if run.stop_reason is None:
-            problem = self._secrets.redact(str(reason))
-            deferred = await self._refusals.hand_back(run, problem)
+            problem, name = (self._secrets.redact(text) for text in (str(reason), reason.name))
+            deferred = await self._refusals.hand_back(run, problem, name=name)
             if deferred is not None:
                 return deferred
         return self._make_failed_or_skipped(run, reason)
@@ -299,7 +299,7 @@ class RunnerPool:
         return None if output is None else self._make_completed(run, output, is_cached=True)
 
     async def _admit(self, run: TaskRun) -> TaskDeferred | None:
-        """Takes a rate token for the run.
+        """Takes a rate token for the run. A task that this worker can't run takes no token.
 
         Returns None if the run may continue now or is parked, and a TaskDeferred if the task goes
         back to the store.
@@ -308,6 +308,7 @@ class RunnerPool:
         if limit is None:
             return None
         self._slots.wake_runner()
+        await self._attempts.check_runnable(run.task)
         try:
             bucket = await self._attempts.resolve_resource_tag(run.task)
             wait_s = await self._take_rate_token(run, bucket, limit)
@@ -403,6 +404,8 @@ class RunnerPool:
                 took_s = self._clock.now() - run.started_at
                 self._telemetry.ended(run.task, _OUTCOME_NAMES[type(report)], took_s)
             if report is not None:
+                if type(report) is not TaskDeferred:
+                    self._refusals.refusals_in_a_row = 0
                 self._reporter.put(report)
             elif run.stop_reason is StopReason.DROPPED:
                 self._held.forget(run.token)

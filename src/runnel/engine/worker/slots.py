@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import ExecutionId
 from runnel.engine.worker import WorkerDependencies
-from runnel.engine.worker.refusals import CLAIM_PAUSE_S
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.task_run import HeldTasks, TaskRun
 from runnel.errors import TooManyWaitingTasksError
@@ -396,11 +395,11 @@ class ClaimLoop:
         self._waiting = asyncio.current_task()
         try:
             await self._reporter.wait_room()
-            claims_less = dependencies.refusals.claims_less
-            if claims_less:
-                await dependencies.clock.sleep(CLAIM_PAUSE_S)
+            pause_s = dependencies.refusals.claim_pause_s
+            if pause_s:
+                await dependencies.clock.sleep(pause_s)
             limit = await self._slots.wait_claimable()
-            wait_s = 0.0 if claims_less or self._slots.has_resumed else CLAIM_WAIT_S
+            wait_s = 0.0 if pause_s or self._slots.has_resumed else CLAIM_WAIT_S
             claimed = await dependencies.store_retry.run(
                 lambda: dependencies.tasks.claim(
                     dependencies.worker,
