@@ -2,7 +2,7 @@
 output.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -74,6 +74,7 @@ class AttemptPipeline:
         secrets: Secrets,
         emit: EmitMeasurement,
         on_suspend: Callable[[TaskRun], None],
+        on_suspect: Callable[[TaskRun], Awaitable[None]],
         inline_bytes_max: int,
     ) -> None:
         self._handlers = handlers
@@ -83,6 +84,7 @@ class AttemptPipeline:
         self._secrets = secrets
         self._emit = emit
         self._on_suspend = on_suspend
+        self._on_suspect = on_suspect
         self._inline_bytes_max = inline_bytes_max
 
     async def find_cached_output(self, run: TaskRun) -> Value | None:
@@ -137,6 +139,7 @@ class AttemptPipeline:
         call = _plan(handler, self._resolve(config, values))
         if task.losses >= SUSPECT_LOSSES:
             call = _isolate(run, call)
+            await self._on_suspect(run)
         if has_blobs and call.place is not ContextPlace.NONE:
             await self._load(run, values, (INPUT, *values.parent_ids()))
         context = run.context = Context(task, values, self._emit)
@@ -212,7 +215,10 @@ def _isolate(run: TaskRun, call: FunctionCall) -> FunctionCall:
 
     Returns the call unchanged if a child process can't import its function.
     """
-    if call.mode is Mode.PROCESS or call.knows_secrets or not can_import_elsewhere(call.function):
+    if call.mode is Mode.PROCESS:
+        run.is_in_child = True
         return call
-    run.is_isolated = True
+    if call.knows_secrets or not can_import_elsewhere(call.function):
+        return call
+    run.is_in_child = run.is_isolated = True
     return replace(call, mode=Mode.PROCESS)

@@ -17,7 +17,7 @@ from runnel.core.commands import (
     TaskStarted,
 )
 from runnel.core.effects import TaskMessage
-from runnel.core.retry import ErrorInfo
+from runnel.core.retry import SUSPECT_LOSSES, ErrorInfo
 from runnel.core.values import TaskLogLine, Value
 from runnel.core.workflow import RateLimit
 from runnel.engine.worker import WorkerDependencies
@@ -85,6 +85,12 @@ class RateLimiter:
 PARKED_PER_SLOT = 10
 STORE_RETRY_S = 1.0
 
+# A suspect that no child process can run waits this long for the other tasks of its worker to end.
+ALONE_WAIT_S = 60.0
+ALONE_POLL_S = 0.05
+SUSPECT_RETRY_S = 5.0
+SUSPECT_REASON = "it has to run alone in its worker, because processes died while they held it"
+
 _OUTCOME_NAMES: Mapping[type, str] = {
     TaskCompleted: "completed",
     TaskFailed: "failed",
@@ -93,6 +99,10 @@ _OUTCOME_NAMES: Mapping[type, str] = {
     TaskDeferred: "deferred",
     NoneType: "stopped",
 }
+
+
+class SuspectDeferredError(Exception):
+    """A suspect goes back to the store, because it can't run alone now."""
 
 
 class RunnerPool:
@@ -122,11 +132,13 @@ class RunnerPool:
         self._refusals = dependencies.refusals
         self._clock = dependencies.clock
         self._tasks = dependencies.tasks
+        self._store_retry = dependencies.store_retry
         self._telemetry = dependencies.telemetry
         self._worker = dependencies.worker
         self._secrets = dependencies.secrets
         self._grace_s = grace_s
         self._parked: dict[TaskRun, None] = {}
+        self._alone: TaskRun | None = None
         self._active = 0
         self._main: asyncio.Task[Any] | None = None
         self._cancels_of_main = 0
@@ -269,6 +281,9 @@ class RunnerPool:
             self._telemetry.started(run.task, self._worker, run.started_at)
             output = await self._attempts.produce_output(run)
             return self._make_completed(run, output)
+        except SuspectDeferredError:
+            until, wait_s = self._clock.now() + SUSPECT_RETRY_S, SUSPECT_RETRY_S
+            return TaskDeferred(token=run.token, until=until, wait_s=wait_s, reason=SUSPECT_REASON)
         except TaskNotRunnableError as error:
             return await self._report_not_runnable(run, error.reason)
         except GeneratorExit:
@@ -278,6 +293,32 @@ class RunnerPool:
             if is_cancel and run.stop_reason is None and self._is_ending:
                 raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
+
+    async def admit_suspect(self, run: TaskRun) -> None:
+        """Returns when a suspect may run: in a child process, or while nothing else runs here.
+
+        After ALONE_WAIT_S, the suspect runs beside other tasks, such as one that waits for another
+        execution. Raises SuspectDeferredError if another suspect has to run alone first, or if the
+        worker shuts down.
+        """
+        if run.is_in_child:
+            self._slots.discard_suspect(run)
+            await self._store_retry.run(
+                lambda: self._tasks.isolate(self._worker, run.token), "isolate"
+            )
+            return
+        if self._alone is not None:
+            raise SuspectDeferredError
+        self._alone = run
+        self._slots.add_suspects((run,))
+        ends_at = self._clock.monotonic() + ALONE_WAIT_S
+        while self._held.has_company(run):
+            if self._is_draining:
+                raise SuspectDeferredError
+            if self._clock.monotonic() >= ends_at:
+                self._slots.discard_suspect(run)
+                return
+            await self._clock.sleep(ALONE_POLL_S)
 
     async def _report_not_runnable(self, run: TaskRun, reason: Refusal) -> Report | None:
         reason = self._refusals.explain(reason)
@@ -367,10 +408,14 @@ class RunnerPool:
         return self._make_failure(run, info)
 
     def _make_lost(self, run: TaskRun, error: ProcessDiedError) -> TaskLost:
-        """Returns the report of a suspect whose child process died: no other task is to blame."""
-        reason = str(error)
+        """Returns the report of a suspect whose child process died: no other task is to blame.
+
+        While the worker shuts down, the task is not to blame either. A signal to all processes of a
+        service ends the child too.
+        """
+        reason, is_crash = str(error), not self._is_draining
         self._telemetry.event(TASK_LOST, token=run.token, reason=reason)
-        return TaskLost(token=run.token, reason=reason, was_started=True, was_alone=True)
+        return TaskLost(token=run.token, reason=reason, was_started=is_crash, was_alone=is_crash)
 
     def _make_stopped(self, run: TaskRun) -> Report | None:
         if run.stop_reason is not StopReason.TIMEOUT:
@@ -395,6 +440,8 @@ class RunnerPool:
         return redact_log_lines(lines, self._secrets) if lines else ()
 
     def _finish(self, run: TaskRun, report: Report | None) -> None:
+        if run.task.losses >= SUSPECT_LOSSES:
+            self._end_suspect(run)
         if not run.keeps_slot:
             self._slots.release(has_waited=run.is_watched or run.is_parked)
         if not run.is_parked:
@@ -411,6 +458,11 @@ class RunnerPool:
                 self._held.forget(run.token)
         if self._is_draining:
             self._update_quiet()
+
+    def _end_suspect(self, run: TaskRun) -> None:
+        if self._alone is run:
+            self._alone = None
+        self._slots.discard_suspect(run)
 
     def _update_quiet(self) -> None:
         if not self._active:

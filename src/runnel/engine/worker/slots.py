@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import ExecutionId
+from runnel.core.retry import SUSPECT_LOSSES
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.task_run import HeldTasks, TaskRun
@@ -36,6 +37,9 @@ class Slots:
 
     A run that waits for another execution lends its slot. When the wait ends, the run takes a slot
     back before any queued run.
+
+    `suspects` are runs that must not get company, because processes died with earlier attempts of
+    their tasks. While there is a suspect, no task may be claimed.
     """
 
     def __init__(self, count: int, *, claim_ahead: int = 0) -> None:
@@ -54,6 +58,7 @@ class Slots:
         self._lent = 0
         self.loop: asyncio.AbstractEventLoop | None = None
         self._returning: deque[asyncio.Future[None]] = deque()
+        self._suspects: set[TaskRun] = set()
         self._start_runner: Callable[[], None] | None = None
 
     def open(self, start_runner: Callable[[], None]) -> None:
@@ -67,6 +72,8 @@ class Slots:
 
         A free slot belongs to a resumed run, unless the last slot went to a resumed run.
         """
+        if self._suspects:
+            return 0
         ahead = self._claim_ahead if self._ended_at_once >= self.count else 0
         resumed = 0 if self._is_claims_turn else len(self._resumed)
         return self.free + ahead - len(self._ready) - resumed
@@ -95,6 +102,14 @@ class Slots:
     def put(self, runs: Iterable[TaskRun]) -> None:
         self._ready.extend(runs)
         self.wake_runner()
+
+    def add_suspects(self, runs: Iterable[TaskRun]) -> None:
+        self._suspects.update(runs)
+
+    def discard_suspect(self, run: TaskRun) -> None:
+        if self._suspects:
+            self._suspects.discard(run)
+            self._wake_claimer()
 
     def put_resumed(self, run: TaskRun) -> None:
         """Queues a run that has waited for a rate token.
@@ -127,6 +142,7 @@ class Slots:
                     self.free -= 1
                     return run
                 run.is_finished = True
+                self._suspects.discard(run)
                 self._wake_claimer()
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
@@ -294,6 +310,8 @@ class RunSlot:
     def _lend(self) -> None:
         self._slots.lend()
         self._is_lent = True
+        # The execution that a suspect waits for may need this worker.
+        self._slots.discard_suspect(self._run)
 
     def close(self) -> None:
         """Takes the slot back at once, because the run is about to release it.
@@ -373,6 +391,7 @@ class ClaimLoop:
         # are not run twice.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
         self._held.claimed_at = self._dependencies.clock.now()
+        self._slots.add_suspects(run for run in runs if run.task.losses >= SUSPECT_LOSSES)
         self._slots.put(runs)
         # Runs that never wait end in this turn of the event loop, so the next claim covers all
         # their slots. Without this `sleep(0)`, the worker kept filling four slots with claims of
