@@ -55,6 +55,11 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         return self.state in FINAL_NODE_STATES
 
     @property
+    def losses_together(self) -> int:
+        """The number of processes that died while they held this task and other tasks."""
+        return self.losses - self.crashes
+
+    @property
     def holds_slot(self) -> bool:
         """Whether the node or item counts against max_concurrency.
 

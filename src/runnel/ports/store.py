@@ -426,6 +426,13 @@ class TaskQueue(Protocol):
         were running. Every other store does nothing. The call never blocks.
         """
 
+    async def isolate(self, worker: str, token: TaskToken) -> None:
+        """Records that the code of a started task runs in a child process of the worker.
+
+        If the worker dies, this task was not the cause. It then counts neither as started nor as
+        company of the worker's other tasks.
+        """
+
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         """Acknowledges each task and puts the report into its partition's inbox, in one step.
 

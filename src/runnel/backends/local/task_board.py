@@ -31,6 +31,9 @@ class RunningTaskTracker(Protocol):
         recorded.
         """
 
+    def isolate(self, slot: int) -> None:
+        """Records that the attempt runs in a child process, so it can't crash this process."""
+
     def remove(self, slot: int) -> None: ...
 
     def mark_clean_shutdown(self) -> None:
@@ -359,6 +362,16 @@ class TaskBoard:
         tracker = None if entry is None else self._trackers.get(entry.partition)
         if entry is not None and tracker is not None and entry.running_slot == NO_SLOT:
             entry.running_slot = tracker.add(token)
+
+    def isolate(self, name: str, token: TaskToken) -> None:
+        """Records that the code of the task runs in a child process of its worker."""
+        entry = self.find_held(name, token)
+        if entry is None:
+            return
+        entry.is_started = False
+        tracker = self._trackers.get(entry.partition)
+        if tracker is not None and entry.running_slot != NO_SLOT:
+            tracker.isolate(entry.running_slot)
 
     def find_held(self, name: str, token: TaskToken) -> TaskEntry | None:
         entry = self._entries.get(token)

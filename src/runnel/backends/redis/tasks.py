@@ -219,6 +219,9 @@ class RedisTaskQueue:
         worker.
         """
 
+    async def isolate(self, worker: str, token: TaskToken) -> None:
+        await self._start(worker, [token], is_isolated=True)
+
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         args: list[Arg] = []
         for report in reports:
@@ -338,9 +341,10 @@ class RedisTaskQueue:
         *,
         run_id: str | None = None,
         ends_wait: bool = False,
+        is_isolated: bool = False,
     ) -> list[bool]:
         keys = [self._keys.held + worker, self._keys.waiting]
-        args: list[Arg] = [worker if ends_wait else "", *map(encode, tokens)]
+        args: list[Arg] = [worker if ends_wait else "", int(not is_isolated), *map(encode, tokens)]
         replies = await self._pool.run_script("start_tasks", keys, args, expected_run_id=run_id)
         return [*map(bool, replies)]
 

@@ -40,7 +40,7 @@ from runnel.core.events import (
 )
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, TaskToken
-from runnel.core.retry import ErrorInfo, compute_crash_delay
+from runnel.core.retry import LOSSES_TOGETHER_MAX, ErrorInfo, compute_crash_delay
 from runnel.core.run_when import SkipReason
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Value
@@ -122,7 +122,8 @@ def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
 def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     """Issues a new attempt of a lost task.
 
-    Fails the task if too many processes died while they held this task and no other.
+    Fails the task if too many processes died while they held this task and no other, or if far too
+    many died while they held this task and others.
     """
     current = _find_in_flight(context, command.token)
     if current is None:
@@ -140,11 +141,9 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     )
     context.drop_task(index, token.item, lost_run)
     run = context.execution.run(index, token.item) or lost_run
-    if run.crashes > context.inputs.policy.crashes_max:
+    if run.crashes > context.inputs.policy.crashes_max or run.losses_together > LOSSES_TOGETHER_MAX:
         failed = NodeFailed(node=token.node_id, item=token.item, error=_make_crash_loop_error(run))
-        fail_attempt(
-            context, index, run, failed, diagnosis="too many processes died while they held only it"
-        )
+        fail_attempt(context, index, run, failed, diagnosis="too many processes died with it")
         return
     context.release_limit(index, token.item, run)
     is_suspect = command.was_started and not command.was_alone
@@ -296,11 +295,10 @@ def _retry_or_fail(context: DecisionContext, index: int, run: NodeRun, failed: N
 
 
 def _make_crash_loop_error(run: NodeRun) -> ErrorInfo:
-    return ErrorInfo(
-        type="CrashLoop",
-        message=f"{run.crashes} processes died while they held this task and no other task",
-        retryable=False,
-    )
+    message = f"{run.crashes} processes died while they held this task and no other task"
+    if run.losses_together > LOSSES_TOGETHER_MAX:
+        message = f"{run.losses_together} processes died while they held this task and other tasks"
+    return ErrorInfo(type="CrashLoop", message=message, retryable=False)
 
 
 def _time_out_execution(context: DecisionContext) -> None:

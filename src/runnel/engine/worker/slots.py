@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import ExecutionId
+from runnel.core.retry import SUSPECT_LOSSES
 from runnel.engine.worker import WorkerDependencies
-from runnel.engine.worker.refusals import CLAIM_PAUSE_S
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.task_run import HeldTasks, TaskRun
 from runnel.errors import TooManyWaitingTasksError
@@ -39,6 +39,9 @@ class Slots:
 
     A run that waits for another execution lends its slot. When the wait ends, the run takes a slot
     back before any queued run.
+
+    `suspects` are runs that must not get company, because processes died with earlier attempts of
+    their tasks. While there is a suspect, no task may be claimed.
     """
 
     def __init__(self, count: int, *, claim_ahead: int = 0) -> None:
@@ -58,6 +61,7 @@ class Slots:
         self._lent_at: Counter[int] = Counter()  # by level of nesting
         self.loop: asyncio.AbstractEventLoop | None = None
         self._returning: deque[asyncio.Future[None]] = deque()
+        self._suspects: set[TaskRun] = set()
         self._start_runner: Callable[[], None] | None = None
 
     def open(self, start_runner: Callable[[], None]) -> None:
@@ -71,6 +75,8 @@ class Slots:
 
         A free slot belongs to a resumed run, unless the last slot went to a resumed run.
         """
+        if self._suspects:
+            return 0
         ahead = self._claim_ahead if self._ended_at_once >= self.count else 0
         resumed = 0 if self._is_claims_turn else len(self._resumed)
         return self.free + ahead - len(self._ready) - resumed
@@ -99,6 +105,14 @@ class Slots:
     def put(self, runs: Iterable[TaskRun]) -> None:
         self._ready.extend(runs)
         self.wake_runner()
+
+    def add_suspects(self, runs: Iterable[TaskRun]) -> None:
+        self._suspects.update(runs)
+
+    def discard_suspect(self, run: TaskRun) -> None:
+        if self._suspects:
+            self._suspects.discard(run)
+            self._wake_claimer()
 
     def put_resumed(self, run: TaskRun) -> None:
         """Queues a run that has waited for a rate token.
@@ -131,6 +145,7 @@ class Slots:
                     self.free -= 1
                     return run
                 run.is_finished = True
+                self._suspects.discard(run)
                 self._wake_claimer()
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
@@ -308,6 +323,8 @@ class RunSlot:
     def _lend(self) -> None:
         self._slots.lend(self._level)
         self._is_lent = True
+        # The execution that a suspect waits for may need this worker.
+        self._slots.discard_suspect(self._run)
 
     def close(self) -> None:
         """Takes the slot back at once, because the run is about to release it.
@@ -387,6 +404,7 @@ class ClaimLoop:
         # are not run twice.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
         self._held.claimed_at = self._dependencies.clock.now()
+        self._slots.add_suspects(run for run in runs if run.task.losses >= SUSPECT_LOSSES)
         self._slots.put(runs)
         # Runs that never wait end in this turn of the event loop, so the next claim covers all
         # their slots. Without this `sleep(0)`, the worker kept filling four slots with claims of
@@ -409,11 +427,11 @@ class ClaimLoop:
         self._waiting = asyncio.current_task()
         try:
             await self._reporter.wait_room()
-            claims_less = dependencies.refusals.claims_less
-            if claims_less:
-                await dependencies.clock.sleep(CLAIM_PAUSE_S)
+            pause_s = dependencies.refusals.claim_pause_s
+            if pause_s:
+                await dependencies.clock.sleep(pause_s)
             limit = await self._slots.wait_claimable()
-            wait_s = 0.0 if claims_less or self._slots.has_resumed else CLAIM_WAIT_S
+            wait_s = 0.0 if pause_s or self._slots.has_resumed else CLAIM_WAIT_S
             claimed = await dependencies.store_retry.run(
                 lambda: dependencies.tasks.claim(
                     dependencies.worker,

@@ -198,6 +198,7 @@ class Worker:
             secrets=dependencies.secrets,
             emit=self._emit,
             on_suspend=self._on_suspended,
+            on_suspect=self._on_suspect,
             inline_bytes_max=self._options.inline_bytes_max,
         )
 
@@ -274,6 +275,10 @@ class Worker:
         self._slots.note_suspended()
         if not run.is_watched:
             self._deadlines.arm(run, run.watch(since=self._clock.monotonic()))
+
+    async def _on_suspect(self, run: TaskRun) -> None:
+        self._slots.note_suspended()
+        await self._runners.admit_suspect(run)
 
     def _on_abandoned(self, run: TaskRun) -> None:
         self.abandoned_threads += 1
