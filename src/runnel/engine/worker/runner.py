@@ -30,7 +30,7 @@ from runnel.engine.worker.refusals import Refusal
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import RunningCode, StopReason, TaskRun
+from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, TaskRun
 from runnel.errors import (
     BrokenInvariantError,
     ProcessDiedError,
@@ -126,6 +126,7 @@ class RunnerPool:
         attempts: AttemptPipeline,
         reporter: Reporter,
         *,
+        held: HeldTasks,
         deadlines: Deadlines,
         rate_limits: RateLimiter,
         grace_s: float,
@@ -133,6 +134,7 @@ class RunnerPool:
         self._slots = slots
         self._attempts = attempts
         self._reporter = reporter
+        self._held = held
         self._deadlines = deadlines
         self._rate_limits = rate_limits
         self._refusals = dependencies.refusals

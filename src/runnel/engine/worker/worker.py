@@ -128,6 +128,7 @@ class Worker:
             self._slots,
             self._make_pipeline(blobs, dependencies),
             self._reporter,
+            held=held,
             deadlines=self._deadlines,
             rate_limits=RateLimiter(tasks, options.rate_limits),
             grace_s=options.grace_s,
