@@ -1,5 +1,7 @@
 """Tasks that a worker can't run go back to their queue, for workers that can run them."""
 
+from typing import Any
+
 import pytest
 
 from runnel.core.commands import TaskDeferred, TaskFailed
@@ -143,7 +145,7 @@ async def test_a_worker_that_refuses_every_task_claims_less(
 
 
 async def test_a_refused_task_takes_no_rate_token(frozen: WorkerHarness, clock: FakeClock) -> None:
-    limit = {"resource_tag": "api", "rate_per_second": 0.001}
+    limit: dict[str, Any] = {"resource_tag": "api", "rate_per_second": 0.001}
     async with frozen.working(hand_back_s=60.0):
         await frozen.issue(frozen.task("python", MISSING, **limit))
         await settle()
