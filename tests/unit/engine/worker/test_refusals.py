@@ -1,5 +1,7 @@
 """Tasks that a worker can't run go back to their queue, for workers that can run them."""
 
+from typing import Any
+
 import pytest
 
 from runnel.core.commands import TaskDeferred, TaskFailed
