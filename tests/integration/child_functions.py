@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -66,20 +67,21 @@ def leave() -> None:
 def wait_for_file(pid_file: str, awaited: str) -> str:
     """Writes its pid to the first file, then waits until the other file exists."""
     Path(pid_file).write_text(str(os.getpid()))
+    never = threading.Event()
     while not Path(awaited).exists():
-        time.sleep(0.01)
+        never.wait(0.01)
     return "done"
 
 
 def terminate_fork_and_program() -> list[int]:
     """Sends SIGTERM to a fork and to a program; returns their exit codes."""
     program = subprocess.Popen(
-        [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"],
+        [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"],
         stdout=subprocess.PIPE,
     )
     if program.stdout is not None:
         program.stdout.readline()
-    fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    fork = multiprocessing.get_context("fork").Process(target=signal.pause)
     fork.start()
     program.terminate()
     fork.terminate()

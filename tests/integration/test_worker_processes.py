@@ -1,6 +1,5 @@
 """`process` mode with real processes: results, hard timeouts, and the end with the parent."""
 
-import asyncio
 import logging
 import os
 import signal
@@ -23,7 +22,7 @@ from runnel.engine.worker.child_process import ChildProcess, ChildProcessPool, N
 from runnel.errors import Skip
 from tests.integration import child_functions
 from tests.unit.engine.worker.worker_harness import WorkerHarness
-from tests.waiting import wait_until
+from tests.waiting import wait_for_value, wait_until
 
 HERE = "tests.integration.child_functions"
 
@@ -255,12 +254,11 @@ async def test_a_child_process_that_dies_while_its_worker_stops_is_not_a_crash(
 
 
 async def wait_until_draining(stage: WorkerHarness) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            [record] = await stage.backend.tasks.workers()
-            if record.about is not None and record.about.is_draining:
-                return
-            await asyncio.sleep(0.01)
+    async def find_draining() -> bool | None:
+        [record] = await stage.backend.tasks.workers()
+        return True if record.about is not None and record.about.is_draining else None
+
+    await wait_for_value(find_draining, every_s=0.01, deadline_s=10)
 
 
 async def test_a_child_process_continues_after_a_signal_to_all_processes_of_a_service(

@@ -9,6 +9,7 @@ import os
 import sqlite3
 import threading
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from weakref import WeakSet
 
@@ -159,7 +160,7 @@ class SqliteLeases:
         self._state = state
         # The nonce of each acquisition that is in progress, by partition.
         self._acquiring: dict[int, str] = {}
-        self._process_id = os.urandom(PROCESS_ID_BYTES)
+        self._process_id = blake2b(ids.nonce().encode(), digest_size=PROCESS_ID_BYTES).digest()
 
     async def claim_home_partition(self, joins: OwnerFilter | None = None) -> int:
         """Locks a partition for the new executions of this process, and returns its number.
