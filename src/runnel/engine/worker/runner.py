@@ -275,7 +275,8 @@ class RunnerPool:
             run.started_at = self._clock.now()
             self._telemetry.started(run.task, self._worker, run.started_at)
             output = await self._attempts.produce_output(run)
-            return self._make_completed(run, output)
+            is_cached = run.context is not None and run.context.is_cached
+            return self._make_completed(run, output, is_cached=is_cached)
         except TaskNotRunnableError as error:
             return await self._report_not_runnable(run, error.reason)
         except GeneratorExit:
