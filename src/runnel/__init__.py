@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runnel.app.live_execution import StepResult, WorkflowResult
     from runnel.app.rate_limiter import TokenBucketRateLimiter
     from runnel.app.run import run, run_many, submit
-    from runnel.authoring.builder import WorkflowDAG
+    from runnel.authoring.builder import StepCache, WorkflowDAG
     from runnel.authoring.context import Context, StepContext
     from runnel.authoring.decorators.task import (
         Task,
@@ -64,6 +64,7 @@ __all__ = [
     "RunnelError",
     "Schedule",
     "Skip",
+    "StepCache",
     "StepContext",
     "StepResult",
     "SyncClient",
@@ -100,7 +101,7 @@ _MODULES = {
     "runnel.app.live_execution": "StepResult WorkflowResult",
     "runnel.app.rate_limiter": "TokenBucketRateLimiter",
     "runnel.app.run": "run run_many submit",
-    "runnel.authoring.builder": "WorkflowDAG",
+    "runnel.authoring.builder": "StepCache WorkflowDAG",
     "runnel.authoring.context": "Context StepContext",
     "runnel.authoring.decorators.task": (
         "Task default handler item secret sleep task text wait_for_signal"

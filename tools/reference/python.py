@@ -41,7 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Add handlers": ("HandlerRegistry",),
     "Run functions in one process": (
         *("WorkflowDAG", "WorkflowExecutor", "WorkflowResult", "StepResult", "StepContext"),
-        "TokenBucketRateLimiter",
+        *("StepCache", "TokenBucketRateLimiter"),
     ),
     "Errors": ("RunnelError", "InvalidWorkflowError", "TraceError", "WorkflowFailedError"),
 }

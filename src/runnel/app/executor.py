@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from runnel.app.engine import ClockAndIds, Engine, SharedResource, SharedResourcePool, run_engine
 from runnel.app.live_execution import LiveExecution, WorkflowResult, build_workflow_result
 from runnel.app.rate_limiter import TokenBucketRateLimiter
-from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
+from runnel.app.step_cache import MemoryStepCache, StepResultCache, StoredStepCache
+from runnel.authoring.builder import STEP_HANDLER, Step, WorkflowDAG
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.authoring.context import STEP_OUTPUTS, Context
 from runnel.authoring.registry import HandlerRegistry
@@ -36,13 +37,17 @@ from runnel.telemetry.metrics import MetricsTelemetry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorOptions:
-    """The options of a WorkflowExecutor. `data_dir` None keeps everything in memory."""
+    """The options of a WorkflowExecutor. `data_dir` None keeps everything in memory.
+
+    `cache` has the results of steps with a StepCache, if there is no `data_dir`.
+    """
 
     max_concurrency: int = 4
     limiters: Mapping[str, TokenBucketRateLimiter] = field(default_factory=dict)
     data_dir: Path | None = None
-    clock: Clock = field(default_factory=RealClock)
+    clock: Clock
     metrics: MetricsTelemetry | None = None
+    cache: MemoryStepCache
 
 
 class StepHost:
@@ -59,6 +64,12 @@ class StepHost:
         if self._engine is None:
             raise BrokenInvariantError("the engine was used before it was opened")
         return self._engine
+
+    @property
+    def cache(self) -> StepResultCache:
+        if self._options.data_dir is None:
+            return self._options.cache
+        return StoredStepCache(self.engine.backend.tasks)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator["StepHost"]:
@@ -184,12 +195,14 @@ class WorkflowExecutor:
         _check_arguments(max_concurrency, limiters)
         self._retry = retry
         self._is_durable = data_dir is not None
+        clock = clock or RealClock()
         self._options = ExecutorOptions(
             max_concurrency=max_concurrency,
             limiters=limiters,
             data_dir=None if data_dir is None else Path(data_dir),
-            clock=clock or RealClock(),
+            clock=clock,
             metrics=None if registry is None else _register_metrics(registry),
+            cache=MemoryStepCache(clock),
         )
         self._hosts: SharedResourcePool[StepHost] = SharedResourcePool()
 
@@ -209,9 +222,8 @@ class WorkflowExecutor:
             )
         workflow = dag.to_workflow(retry=self._retry)
         input_values = _check_context(context)
-        live = LiveExecution(dag.steps, input_values, is_durable=self._is_durable)
         async with self._hosts.use(lambda: StepHost(self._options).run()) as shared:
-            return await self._run(shared, workflow, live, input_values if self._is_durable else {})
+            return await self._run(shared, workflow, dag.steps, input_values)
 
     def execute_sync(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
@@ -229,14 +241,16 @@ class WorkflowExecutor:
         self,
         shared: SharedResource[StepHost],
         workflow: Workflow,
-        live: LiveExecution,
-        stored: Mapping[str, Any],
+        steps: Mapping[str, Step],
+        input_values: dict[str, Any],
     ) -> WorkflowResult:
         host = await shared.wait_until_opened()
         engine = host.engine
+        live = LiveExecution(steps, input_values, is_durable=self._is_durable, cache=host.cache)
+        stored = input_values if self._is_durable else {}
         caller = host.find_caller()
         async with nullcontext() if caller is None else caller.lend():
-            execution_id = await engine.client.submit(workflow, dict(stored))
+            execution_id = await engine.client.submit(workflow, stored)
             with host.serve(execution_id, live):
                 await _wait_until_finished(engine, execution_id, live)
         execution = await engine.client.load(execution_id)

@@ -99,6 +99,7 @@ class Context:
         "_logger",
         "_task",
         "_values",
+        "is_cached",
         "soft_timeout",
     )
 
@@ -111,6 +112,8 @@ class Context:
         self._logger: TaskLogger | None = None
         self._lines: deque[TaskLogLine] | None = None
         self.soft_timeout = False
+        # True if the output is an earlier result, so that the code of this attempt did not run.
+        self.is_cached = False
 
     @property
     def inputs(self) -> Mapping[str, Json]:

@@ -134,7 +134,7 @@ RUNS = [
         body={"inputs": []},
         status=422,
         code=REQUEST,
-        says="$.inputs: list should have at least 1 item",
+        says="$.inputs: expected at least 1 item",
     ),
     RefusedRequest(
         name="a batch that is too large",
@@ -142,7 +142,7 @@ RUNS = [
         body={"inputs": [{"n": 1}] * 1_001},
         status=422,
         code=REQUEST,
-        says="$.inputs: list should have at most 1000 items",
+        says="$.inputs: expected at most 1000 items",
     ),
     RefusedRequest(
         name="a batch with wrong inputs",

@@ -295,7 +295,8 @@ class RunnerPool:
             run.started_at = self._clock.now()
             self._telemetry.started(run.task, self._worker, run.started_at)
             output = await self._attempts.produce_output(run)
-            return self._make_completed(run, output)
+            is_cached = run.context is not None and run.context.is_cached
+            return self._make_completed(run, output, is_cached=is_cached)
         except SuspectDeferredError:
             until, wait_s = self._clock.now() + SUSPECT_RETRY_S, SUSPECT_RETRY_S
             return TaskDeferred(token=run.token, until=until, wait_s=wait_s, reason=SUSPECT_REASON)
