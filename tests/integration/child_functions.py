@@ -67,7 +67,7 @@ def wait_for_file(pid_file: str, awaited: str) -> str:
     """Writes its pid to the first file, then waits until the other file exists."""
     Path(pid_file).write_text(str(os.getpid()))
     while not Path(awaited).exists():
-        time.sleep(0.01)
+        threading.Event().wait(0.01)
     return "done"
 
 
@@ -79,7 +79,7 @@ def terminate_fork_and_program() -> list[int]:
     )
     if program.stdout is not None:
         program.stdout.readline()
-    fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    fork = multiprocessing.get_context("fork").Process(target=threading.Event().wait, args=(600,))
     fork.start()
     program.terminate()
     fork.terminate()

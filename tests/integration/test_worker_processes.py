@@ -260,7 +260,7 @@ async def wait_until_draining(stage: WorkerHarness) -> None:
             [record] = await stage.backend.tasks.workers()
             if record.about is not None and record.about.is_draining:
                 return
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
 
 
 async def test_a_child_process_continues_after_a_signal_to_all_processes_of_a_service(

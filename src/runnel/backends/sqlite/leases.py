@@ -9,6 +9,7 @@ import os
 import sqlite3
 import threading
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from weakref import WeakSet
 
@@ -159,7 +160,8 @@ class SqliteLeases:
         self._state = state
         # The nonce of each acquisition that is in progress, by partition.
         self._acquiring: dict[int, str] = {}
-        self._process_id = os.urandom(PROCESS_ID_BYTES)
+        # The name of this process in its files of running tasks, from the nonce of its first lease.
+        self._process_id = b""
 
     async def claim_home_partition(self, joins: OwnerFilter | None = None) -> int:
         """Locks a partition for the new executions of this process, and returns its number.
@@ -260,6 +262,8 @@ class SqliteLeases:
         wakeup_listener = WakeupListener(
             self._folder, partition, lambda: self.read_new_messages(partition)
         )
+        nonce = acquired.lease.nonce.encode()
+        self._process_id = self._process_id or blake2b(nonce, digest_size=PROCESS_ID_BYTES).digest()
         running = RunningTasksFile(
             self._folder / f"p{partition}.running", process_id=self._process_id
         )
