@@ -16,6 +16,7 @@ from runnel.core.workflow import OnFailure
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [
+    "BatchResult",
     "Cache",
     "Client",
     "Context",
@@ -47,6 +48,7 @@ PUBLIC = [
     "item",
     "load_file",
     "run",
+    "run_many",
     "secret",
     "sleep",
     "submit",
