@@ -37,7 +37,9 @@ class CleanUpCheck(InvariantCheck):
         elif isinstance(event, _START_EVENTS):
             compiled = execution.graph.nodes[execution.graph.index[event.node]]
             is_first = execution.nodes[compiled.index].state is NodeState.PENDING
-            if compiled.is_clean_up and is_first:
+            # A clean-up node without parents starts with the execution, before anything closes it.
+            is_closing = execution.closing_error is not None
+            if compiled.is_clean_up and is_first and is_closing:
                 self._starts.append((execution, event.node))
 
     def _note_stop(self, execution: Execution, event: NodeCancelled) -> None:

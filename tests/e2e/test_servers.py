@@ -401,7 +401,7 @@ async def test_a_handler_that_no_child_process_can_run_is_blamed_for_the_deaths_
     assert shown["poison"]["error"].endswith(
         "4 processes died while they held this task and no other task"
     )
-    assert {shown[f"innocent{number}"]["state"] for number in range(3)} == {"COMPLETED"}
+    assert {shown[f"innocent{number}"]["status"] for number in range(3)} == {"COMPLETED"}
     assert deaths <= 6
 
 

@@ -76,12 +76,12 @@ def wait_for_file(pid_file: str, awaited: str) -> str:
 def terminate_fork_and_program() -> list[int]:
     """Sends SIGTERM to a fork and to a program; returns their exit codes."""
     program = subprocess.Popen(
-        [sys.executable, "-c", "import signal; print(flush=True); signal.pause()"],
+        [sys.executable, "-c", "import threading; print(flush=True); threading.Event().wait(600)"],
         stdout=subprocess.PIPE,
     )
     if program.stdout is not None:
         program.stdout.readline()
-    fork = multiprocessing.get_context("fork").Process(target=signal.pause)
+    fork = multiprocessing.get_context("fork").Process(target=threading.Event().wait, args=(600,))
     fork.start()
     program.terminate()
     fork.terminate()
