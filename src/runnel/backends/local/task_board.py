@@ -65,10 +65,10 @@ class Waiter:
     event: asyncio.Event
 
 
-# Sorts the tasks of one workflow: the place of the task, its execution, whether it is a first
-# attempt, and the order of arrival.
-SortKey: TypeAlias = tuple[float, str, bool, int]
-WorkflowHeaps: TypeAlias = OrderedDict[str, list[tuple[SortKey, TaskEntry]]]
+# A waiting task of one workflow. Tasks are sorted by their place, their execution, whether they are
+# first attempts, and the order of arrival, which is unique.
+SortedEntry: TypeAlias = tuple[float, str, bool, int, TaskEntry]
+WorkflowHeaps: TypeAlias = OrderedDict[str, list[SortedEntry]]
 
 
 class ReadyQueue:
@@ -91,15 +91,16 @@ class ReadyQueue:
     def push(self, entry: TaskEntry) -> None:
         task, token = entry.task, entry.task.token
         self.entries[token] = entry
-        key = (task.place, token.execution_id, token.attempt == 1, next(self._arrivals))
+        is_first = token.attempt == 1
+        item = task.place, token.execution_id, is_first, next(self._arrivals), entry
         heaps = self._heaps.get(task.priority)
         if heaps is None:
             heaps = self._heaps[task.priority] = OrderedDict()
         heap = heaps.get(task.workflow)
         if heap is None:
-            heaps[task.workflow] = [(key, entry)]
+            heaps[task.workflow] = [item]
         else:
-            heappush(heap, (key, entry))
+            heappush(heap, item)
 
     def pop(self) -> TaskEntry:
         """Removes and returns the next task of the workflow whose turn it is."""
@@ -113,7 +114,7 @@ class ReadyQueue:
             workflow = next(iter(heaps))
             heap = heaps[workflow]
             while heap:
-                _, entry = heappop(heap)
+                entry = heappop(heap)[-1]
                 if entries.pop(entry.task.token, None) is not None:
                     if heap:
                         heaps.move_to_end(workflow)
@@ -133,7 +134,7 @@ class ReadyQueue:
         """Removes discarded tasks from the heaps, so that they use at most half of the memory."""
         for heaps in self._heaps.values():
             for workflow, heap in list(heaps.items()):
-                heap[:] = [pair for pair in heap if pair[1].task.token in self.entries]
+                heap[:] = [item for item in heap if item[-1].task.token in self.entries]
                 heapify(heap)
                 if not heap:
                     del heaps[workflow]
