@@ -22,7 +22,14 @@ from simulation.backend import SimulatedBackend
 from simulation.commit_log import GroundTruth, HandlerInvocation
 from simulation.faults import InvariantViolation
 from simulation.network import Network
-from simulation.plan import FAILURE_DETECTION_S, FAULT_PHASE_S, SKEW_S_MAX, WINDOW, SimulationPlan
+from simulation.plan import (
+    FAILURE_DETECTION_S,
+    FAULT_PHASE_S,
+    SKEW_S_MAX,
+    STOP_S_MAX,
+    WINDOW,
+    SimulationPlan,
+)
 from simulation.process import SimulatedProcess
 from simulation.workload import (
     SCRIPTED_MESSAGE,
@@ -42,6 +49,8 @@ REPAIR_AFTER_S = 15.0
 IDLE_S_MAX = 5.0
 INLINE_BYTES_MAX = 100
 SHARED_BYTES_MAX = 20
+# The time that cancelled code takes to end. It is below the time after which a worker kills it.
+CANCELLED_CODE_S = 0.4
 # The restart delay of a worker that a task has crashed.
 RESTART_DELAY_S = 1.0
 # Log events that mean that the engine has a bug, for example a repair by the watchdog.
@@ -73,6 +82,7 @@ class SimulatedDeployment:
             inline_bytes_max=INLINE_BYTES_MAX,
             shared_bytes_max=SHARED_BYTES_MAX,
             keeps_exhausted_tasks=plan.keeps_exhausted,
+            stop_s_max=STOP_S_MAX,
         )
 
     def start(self, index: int) -> None:
@@ -190,6 +200,9 @@ class SimulatedDeployment:
                 if run.losses < int(str(config.get("kills", 0))):
                     self._kill_worker(process)
                 await process.clock.sleep(float(str(config["takes"])))
+            except asyncio.CancelledError:
+                await process.clock.sleep(CANCELLED_CODE_S)
+                raise
             finally:
                 truth.handler_ended(process.name, token)
             if run.failures < int(str(config["fails"])):

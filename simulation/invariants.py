@@ -63,6 +63,8 @@ def _check_not_stuck(execution: Execution, agenda: Agenda) -> None:
         run = execution.nodes[compiled.index]
         has_open_parents = execution.unsettled_parents[compiled.index]
         is_ready = run.state is NodeState.PENDING and not has_open_parents
+        if is_ready and compiled.is_clean_up and execution.stopping:
+            continue  # waits for the end of stopped code
         if is_ready or run.wait is Wait.SLOT:
             _require(compiled.index in queued, f"'{compiled.node.id}' is ready but not queued")
     for index, map_run in execution.maps.items():
@@ -72,7 +74,9 @@ def _check_not_stuck(execution: Execution, agenda: Agenda) -> None:
     waits = any(
         run.state is NodeState.WAITING or run.state in IN_FLIGHT_STATES for run in execution.nodes
     )
-    _require(waits or queued or agenda.is_storing_output, "nothing is in progress")
+    _require(
+        waits or queued or agenda.is_storing_output or execution.stopping, "nothing is in progress"
+    )
 
 
 def _require(holds: object, problem: str) -> None:

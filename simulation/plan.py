@@ -20,6 +20,8 @@ SKEW_S_MAX = 20.0
 FAULT_FREE_SHARE = 0.08
 # A process that is silent for this time counts as dead.
 FAILURE_DETECTION_S = 3.0
+# How long clean-up nodes wait for the end of stopped code.
+STOP_S_MAX = 3.0
 # The maximum number of tasks of one execution in flight, even if its own limit is higher.
 WINDOW = 3
 # The default crash-loop limit, which is so high that no task reaches it. A plan can set a lower

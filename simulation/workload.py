@@ -290,16 +290,26 @@ def add_endless_node(workflow: Workflow, *, in_child: bool = False) -> Workflow:
     """Adds a node whose code runs until it is cancelled, for an execution that will be cancelled.
 
     Child workflows get such a node too, except those of clean-up nodes, which run after the cancel.
+    The workflow itself also gets a clean-up node after the endless node.
     """
+    nested = _add_endless_to_children(workflow)
+    endless = _make_endless_child() if in_child else _make_endless_node()
+    return replace(nested, nodes=(*nested.nodes, endless, _make_clean_up_node("tidies")))
+
+
+def _add_endless_to_children(workflow: Workflow) -> Workflow:
     nodes = tuple(
-        replace(node, child=add_endless_node(node.child))
+        replace(node, child=_add_endless_below(node.child))
         if node.child is not None and node.run_when not in CLEAN_UP_RULES
         else node
         for node in workflow.nodes
     )
-    return replace(
-        workflow, nodes=(*nodes, _make_endless_child() if in_child else _make_endless_node())
-    )
+    return replace(workflow, nodes=nodes)
+
+
+def _add_endless_below(workflow: Workflow) -> Workflow:
+    nested = _add_endless_to_children(workflow)
+    return replace(nested, nodes=(*nested.nodes, _make_endless_node()))
 
 
 def _make_endless_node() -> Node:
@@ -311,14 +321,18 @@ def _make_endless_node() -> Node:
     )
 
 
-def _make_endless_child() -> Node:
-    cleans = Node(
-        id=NodeId("cleans"),
+def _make_clean_up_node(node_id: str) -> Node:
+    return Node(
+        id=NodeId(node_id),
         handler=WORK,
         config=make_work_config(takes_s=0.3),
         dependencies=(NodeId("endless"),),
         run_when=RunWhen.ALL_SETTLED,
     )
+
+
+def _make_endless_child() -> Node:
+    cleans = _make_clean_up_node("cleans")
     child = Workflow(name="child-endless", nodes=(_make_endless_node(), cleans))
     return Node(id=NodeId("endless"), handler=CHILD_WORKFLOW, child=child)
 

@@ -24,13 +24,13 @@ hypothesis.settings.load_profile("whole")
 # Seconds of test time in each folder of tests/, added up over all workers. The folders run in this
 # order. An idle worker takes tests from the end of another worker's list, so quick tests come last.
 BUDGET_S = {
-    "simulation": 400,
+    "simulation": 430,
     "performance": 30,
-    "chaos": 60,
+    "chaos": 105,
     "docs": 100,
-    "e2e": 275,
-    "integration": 330,
-    "property": 60,
+    "e2e": 360,
+    "integration": 430,
+    "property": 75,
     "conformance": 105,
     "architecture": 25,
     "unit": 60,

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable
 
 from runnel.core.agenda import Agenda
-from runnel.core.codec import encode_entry
+from runnel.core.codec import HistoryEntry, decode_entry, encode_entry
 from runnel.core.commands import (
+    TASK_ENDINGS,
     AcquireLimit,
     BlobLoaded,
     CancelExecution,
@@ -24,6 +25,7 @@ from runnel.core.commands import (
     TaskFailed,
     TaskLost,
     TaskStarted,
+    TaskStopped,
     TimerFired,
     ValuesShared,
 )
@@ -43,6 +45,7 @@ from runnel.core.effects import (
     SendCommand,
     SetTimer,
     ShareValues,
+    StopTask,
     StoreOutput,
     TaskMessage,
     TimerKey,
@@ -75,12 +78,21 @@ PERMANENT = ErrorInfo(type="ValueError", message="bad", types=("ValueError",))
 class CoreDriver:
     """Applies commands and their effects in memory.
 
-    `nonces` is the prefix of the nonces of its batches.
+    `nonces` is the prefix of the nonces of its batches. The code of a stopped task ends at once,
+    unless `is_code_slow`; then it is in `stopping` until a test calls `end_code`.
     """
 
     def __init__(
-        self, workflow: Workflow, *, policy: EnginePolicy | None = None, nonces: str = "n"
+        self,
+        workflow: Workflow,
+        *,
+        policy: EnginePolicy | None = None,
+        nonces: str = "n",
+        is_code_slow: bool = False,
     ) -> None:
+        self.is_code_slow = is_code_slow
+        self.stopping: list[TaskToken] = []
+        self.loses_messages_to_root = False
         self.policy = policy or EnginePolicy()
         self._nonces = nonces
         self.graph = build_graph(workflow)
@@ -104,7 +116,9 @@ class CoreDriver:
 
     # -- actions of a test -----------------------------------------------------------------------
 
-    def start(self, input_: Json = None, *, is_held: bool = False) -> "CoreDriver":
+    def start(
+        self, input_: Json = None, *, is_held: bool = False, priority: int | None = None
+    ) -> "CoreDriver":
         self.send(
             CreateExecution(
                 execution_id=ROOT,
@@ -112,6 +126,7 @@ class CoreDriver:
                 definition=self.graph.hash,
                 version=1,
                 input=make_inline_value({} if input_ is None else input_),
+                priority=priority,
                 is_held=is_held,
                 created_at=self.now,
             )
@@ -199,8 +214,15 @@ class CoreDriver:
     def defer(self, node: str, seconds: float) -> None:
         self.send(TaskDeferred(token=self.token(node), until=self.now + seconds))
 
-    def cancel(self) -> None:
-        self.send(CancelExecution(execution_id=ROOT))
+    def cancel(self, *, is_forced: bool = False) -> None:
+        self.send(CancelExecution(execution_id=ROOT, is_forced=is_forced))
+
+    def end_code(self, *nodes: str) -> None:
+        """Ends the code of the stopped tasks of these nodes, or of all stopped tasks."""
+        for token in list(self.stopping):
+            if not nodes or token.node_id in nodes:
+                self.stopping.remove(token)
+                self.send(TaskStopped(token=token))
 
     def signal(self, name: str, payload: Json = None, *, signal_id: str = "s1") -> None:
         self.send(
@@ -246,9 +268,14 @@ class CoreDriver:
                 continue
             execution = self.execution(execution_id)
             for token in execution.list_in_flight_tokens():
-                if token not in self.tasks:
+                if token not in self.tasks and not (tasks_survive and token in self.stopping):
                     self.send(TaskLost(token=token, reason="process ended"))
             self.send(ResumeExecution(execution_id=ExecutionId(execution_id)))
+
+    def stop_only(self, token: TaskToken) -> None:
+        """Stops a task without the decision that cancels its node, as a half-written commit."""
+        self.tasks.pop(token, None)
+        self.send(TaskStopped(token=token))
 
     # -- state for a test ------------------------------------------------------------------------
 
@@ -267,6 +294,9 @@ class CoreDriver:
     def all_executions(self) -> list[Execution]:
         """Returns the root and all its descendants."""
         return [self.execution(id_) for id_ in self.histories if not id_.startswith("limit:")]
+
+    def decoded_history(self) -> list[HistoryEntry]:
+        return [decode_entry(entry) for entry in self.histories[ROOT]]
 
     def rebuilt(self, execution_id: str = ROOT) -> Execution:
         """Returns the execution that the stored history describes."""
@@ -299,7 +329,7 @@ class CoreDriver:
 
     def send(self, command: Command) -> None:
         self._batches += 1
-        if isinstance(command, TaskCompleted | TaskFailed | TaskLost | TaskDeferred):
+        if isinstance(command, TASK_ENDINGS):
             self.tasks.pop(command.token, None)
         following = deque([command])
         while following:
@@ -345,12 +375,15 @@ class CoreDriver:
             case DropTask(token=token):
                 self.tasks.pop(token, None)
                 self.dropped.append(token)
+            case StopTask(token=token):
+                self._stop_task(token, following)
             case SetTimer(key=key):
                 self.timers[key] = effect
             case ClearTimer(key=key):
                 self.timers.pop(key, None)
             case SendCommand(command=command):
-                following.append(command)
+                if not (self.loses_messages_to_root and command.aggregate_id == ROOT):
+                    following.append(command)
             case PutDeadLetter(letter=letter):
                 self.dead_letters.append(letter)
             case LoadBlob(execution_id=execution_id, key=key):
@@ -373,6 +406,14 @@ class CoreDriver:
                     {effect.make_key(name): bytes(values[name].data) for name in values}
                 )
                 following.append(ValuesShared(execution_id=execution_id, values=shared))
+
+    def _stop_task(self, token: TaskToken, following: deque[Command]) -> None:
+        self.tasks.pop(token, None)
+        self.dropped.append(token)
+        if not self.is_code_slow:
+            following.append(TaskStopped(token=token))
+        elif token not in self.stopping:
+            self.stopping.append(token)
 
     def peek(self, key: str) -> bytes | None:
         """Implements LoadedBlobs: returns a blob that was requested and loaded."""

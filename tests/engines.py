@@ -43,12 +43,19 @@ class WorkHandler:
         self.gates: dict[str, asyncio.Event] = {}
         self.entered: dict[str, asyncio.Event] = {}
         self.cancelled: list[str] = []
+        self.ended: list[str] = []
+        self._delayed_ends: dict[str, asyncio.Event] = {}
 
     def gate(self, node_id: str) -> asyncio.Event:
         """Makes the node's code wait until the returned event is set."""
         self.gates[node_id] = asyncio.Event()
         self.entered[node_id] = asyncio.Event()
         return self.gates[node_id]
+
+    def delay_end(self, node_id: str) -> asyncio.Event:
+        """Makes the node's cancelled code run on until the returned event is set."""
+        self._delayed_ends[node_id] = asyncio.Event()
+        return self._delayed_ends[node_id]
 
     async def __call__(self, config: Json, ctx: Context) -> Json:
         self.calls.append(ctx.node_id)
@@ -64,9 +71,12 @@ class WorkHandler:
             return config or dict(ctx.inputs)
         except asyncio.CancelledError:
             self.cancelled.append(ctx.node_id)
+            if ctx.node_id in self._delayed_ends:
+                await self._delayed_ends[ctx.node_id].wait()
             raise
         finally:
             self.running -= 1
+            self.ended.append(ctx.node_id)
 
 
 def build_registry(
@@ -155,4 +165,4 @@ def watch_completion(engine: Engine, node_id: str) -> asyncio.Event:
 
 
 def get_node_states(view: ExecutionView) -> dict[str, str]:
-    return {node_id: str(node.state) for node_id, node in view.nodes.items()}
+    return {node_id: str(node.status) for node_id, node in view.nodes.items()}

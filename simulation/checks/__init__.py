@@ -2,6 +2,7 @@
 
 from simulation.checks.attempts import AttemptCheck
 from simulation.checks.cancelled import CancellationCheck
+from simulation.checks.clean_up import CleanUpCheck
 from simulation.checks.dead_letters import DeadLetterCheck
 from simulation.checks.errors import ErrorMessageCheck
 from simulation.checks.expected import ReferenceCheck
@@ -35,6 +36,7 @@ ALL_CHECKS = (
     TimerCheck,
     LatenessCheck,
     CancellationCheck,
+    CleanUpCheck,
     WorkerLivenessCheck,
     StuckExecutionCheck,
     ReferenceCheck,

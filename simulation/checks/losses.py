@@ -6,6 +6,7 @@ from runnel.core.commands import TaskLost
 from runnel.core.events import Event, NodeFailed, TaskWasLost
 from runnel.core.execution import Execution
 from runnel.core.ids import TaskToken
+from runnel.core.retry import LOSSES_TOGETHER_MAX
 from runnel.ports.workers import WorkerRecord
 from simulation.checks.expected import CRASH_LOOP
 from simulation.commit_log import CommitStep, GroundTruth, InvariantCheck
@@ -51,9 +52,12 @@ class LostTaskCheck(InvariantCheck):
             self._check_crash_loop(execution, event)
 
     def _check_crash_loop(self, execution: Execution, event: NodeFailed) -> None:
-        crashes = self._crashes[execution.id, event.node, event.item]
+        position = execution.id, event.node, event.item
+        crashes = self._crashes[position]
+        together = self._losses[position] - crashes
         is_map = execution.graph.index[event.node] in execution.maps and event.item < 0
-        if not is_map and crashes != self._crashes_max + 1:
+        is_due = crashes == self._crashes_max + 1 or together == LOSSES_TOGETHER_MAX + 1
+        if not is_map and not is_due:
             name = f"{execution.id}/{event.node}[{event.item}]"
             raise self.make_violation(
                 f"{name} fails after {crashes} crashes, the limit is {self._crashes_max}"
@@ -96,8 +100,10 @@ class LostTaskCheck(InvariantCheck):
                 f"{position} has {counted} losses and crashes, the engine counts "
                 f"{(run.losses, run.crashes)}"
             )
-        if run.crashes > self._crashes_max:
-            raise self.make_violation(f"{position} continues after {run.crashes} crashes")
+        if run.crashes > self._crashes_max or run.losses_together > LOSSES_TOGETHER_MAX:
+            raise self.make_violation(
+                f"{position} continues after {run.crashes} crashes and {run.losses} losses"
+            )
 
     @property
     def _crashes_max(self) -> int:

@@ -80,10 +80,9 @@ class WarningRecorder(logging.Handler):
         self._worker = worker
 
     def emit(self, record: logging.LogRecord) -> None:
+        event = str(getattr(record, "event", None) or self.format(record))
         fields: dict[str, object] = getattr(record, "fields", {})
-        line = " ".join(
-            [self.format(record), *(f"{name}={value}" for name, value in fields.items())]
-        )
+        line = " ".join([event, *(f"{name}={value}" for name, value in fields.items())])
         is_other_dead_worker = line.startswith(WORKER_DEAD) and self._worker not in line
         if not is_other_dead_worker and CUT_OFF_MESSAGE not in line:
             self._journal.append(JournalFile.WARNINGS, line)

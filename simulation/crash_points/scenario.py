@@ -85,7 +85,7 @@ class ScenarioCaller:
         """
         while True:
             view = await self.client.get(self.execution_id)
-            if view.nodes[node_id].state in _REACHED_STATES:
+            if view.nodes[node_id].status in _REACHED_STATES:
                 return
             if await self._clock.wait(self._reached[node_id], POLL_INTERVAL_S):
                 return

@@ -68,7 +68,7 @@ def _make_comparable(view: ExecutionView, workflow: Workflow, root: str) -> Json
     sleeps = {str(node.id) for node in workflow.nodes if node.handler == SLEEP}
     nodes = {
         node_id: {
-            "state": node.state,
+            "state": node.status,
             # The output of a sleep is left out, because its length differs in each run.
             "output": None if node_id in sleeps else _shorten(node.output, root),
             "error": _shorten(node.error, root),

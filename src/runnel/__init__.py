@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from runnel.app.executor import WorkflowExecutor
     from runnel.app.live_execution import StepResult, WorkflowResult
     from runnel.app.rate_limiter import TokenBucketRateLimiter
-    from runnel.app.run import run, submit
-    from runnel.authoring.builder import WorkflowDAG
+    from runnel.app.run import run, run_many, submit
+    from runnel.authoring.builder import StepCache, WorkflowDAG
     from runnel.authoring.context import Context, StepContext
     from runnel.authoring.decorators.task import (
         Task,
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     )
     from runnel.authoring.documents import load_file
     from runnel.authoring.registry import HandlerRegistry
+    from runnel.client.batch import BatchResult
+    from runnel.client.dead_letters import LettersOf
     from runnel.client.http_client import HttpClient as Client
     from runnel.client.reruns import RerunSpec as Rerun
     from runnel.client.sync_client import SyncClient
@@ -48,18 +50,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchResult",
     "Cache",
     "Client",
     "Context",
     "ExecutionFilter",
     "HandlerRegistry",
     "InvalidWorkflowError",
+    "LettersOf",
     "RateLimit",
     "Rerun",
     "RetryPolicy",
     "RunnelError",
     "Schedule",
     "Skip",
+    "StepCache",
     "StepContext",
     "StepResult",
     "SyncClient",
@@ -79,6 +84,7 @@ __all__ = [
     "item",
     "load_file",
     "run",
+    "run_many",
     "secret",
     "sleep",
     "submit",
@@ -94,14 +100,16 @@ _MODULES = {
     "runnel.app.executor": "WorkflowExecutor",
     "runnel.app.live_execution": "StepResult WorkflowResult",
     "runnel.app.rate_limiter": "TokenBucketRateLimiter",
-    "runnel.app.run": "run submit",
-    "runnel.authoring.builder": "WorkflowDAG",
+    "runnel.app.run": "run run_many submit",
+    "runnel.authoring.builder": "StepCache WorkflowDAG",
     "runnel.authoring.context": "Context StepContext",
     "runnel.authoring.decorators.task": (
         "Task default handler item secret sleep task text wait_for_signal"
     ),
     "runnel.authoring.documents": "load_file",
     "runnel.authoring.registry": "HandlerRegistry",
+    "runnel.client.batch": "BatchResult",
+    "runnel.client.dead_letters": "LettersOf",
     "runnel.client.http_client": "Client",
     "runnel.client.reruns": "Rerun",
     "runnel.client.sync_client": "SyncClient",

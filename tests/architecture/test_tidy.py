@@ -59,6 +59,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     # A protocol of asyncio has no coroutine that could wait on a clock.
     "api/server.py": (rules.pure,),
     # Every worker imports task modules, but only a process that runs a workflow needs an engine.
+    "app/executor.py": (rules.imports_on_top,),  # prometheus_client: only with a registry
     "app/decorated.py": (rules.imports_on_top,),
     # Several callers share a call, and each may give up; the backend ends it.
     "backends/redis/mailbox.py": (rules.tasks_in_groups,),

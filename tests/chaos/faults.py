@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -17,7 +18,8 @@ CLOCK = RealClock()
 class ChaosDeployment(msgspec.Struct):
     """The processes and servers of a chaos run.
 
-    A process that is silent for `lease_s` loses its partitions and tasks.
+    A process that is silent for `lease_s` loses its partitions and tasks. Functions of workflows
+    write files into the folder `notes`.
     """
 
     fleet: Fleet
@@ -26,6 +28,7 @@ class ChaosDeployment(msgspec.Struct):
     redis: RedisServer
     postgres: PostgresServer | None
     lease_s: float
+    notes: Path
     rng: random.Random
     finished_faults: int = 0
 

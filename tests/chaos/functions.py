@@ -10,6 +10,7 @@ from runnel.authoring.context import Context
 
 NOTES = "RUNNEL_CHAOS_NOTES"
 LINGER_S = 0.3
+SHORT_S = 0.1
 
 
 async def add(ctx: Context) -> int:
@@ -37,6 +38,20 @@ async def fail_twice(ctx: Context) -> int:
         counter_file.write_bytes(b"x" * (failures + 1))
         raise ConnectionError("not yet")
     return 1
+
+
+async def note_run(ctx: Context) -> int:
+    """Notes that the code of this node ran, which no rollback of a server undoes."""
+    with (Path(os.environ[NOTES]) / "runs").open("a") as runs:
+        runs.write(f"{ctx.idempotency_key}\n")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(SHORT_S):
+            await ctx.wait_cancelled()
+    return 1
+
+
+def die() -> None:
+    os._exit(9)
 
 
 async def fail() -> None:

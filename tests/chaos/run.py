@@ -65,11 +65,20 @@ class ChaosReport(msgspec.Struct, kw_only=True):
 
 
 async def run(plan: ChaosPlan) -> ChaosReport:
+    async with open_deployment(plan) as (scene, session):
+        return await _run(plan, scene, session)
+
+
+@asynccontextmanager
+async def open_deployment(
+    plan: ChaosPlan, **settings: str
+) -> AsyncIterator[tuple[ChaosDeployment, StoreSession]]:
+    """Starts the servers and processes of a plan, and opens a client on them."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="runnel-chaos-")))
         redis = stack.enter_context(RedisServer())
         postgres = stack.enter_context(PostgresServer())
-        environ = _build_environment(plan, folder, redis, postgres)
+        environ = _build_environment(plan, folder, redis, postgres) | settings
         roles = _build_commands(plan)
         fleet = stack.enter_context(Fleet(roles, environ, folder))
         scene = ChaosDeployment(
@@ -79,10 +88,11 @@ async def run(plan: ChaosPlan) -> ChaosReport:
             redis=redis,
             postgres=postgres,
             lease_s=plan.lease_s,
+            notes=Path(environ[NOTES]),
             rng=random.Random(plan.seed),
         )
-        async with _open_session(environ) as session:
-            return await _run(plan, scene, session)
+        async with open_store_session(read_settings(environ)) as session:
+            yield scene, session
 
 
 async def _run(plan: ChaosPlan, scene: ChaosDeployment, session: StoreSession) -> ChaosReport:
@@ -187,9 +197,3 @@ def _build_environment(
 def _build_commands(plan: ChaosPlan) -> Mapping[str, tuple[str, ...]]:
     orchestrators = {f"orchestrator-{n}": ("orchestrator",) for n in range(plan.orchestrators)}
     return orchestrators | {f"worker-{n}": ("worker",) for n in range(plan.workers)}
-
-
-@asynccontextmanager
-async def _open_session(environ: Mapping[str, str]) -> AsyncIterator[StoreSession]:
-    async with open_store_session(read_settings(environ)) as session:
-        yield session

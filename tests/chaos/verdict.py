@@ -70,7 +70,8 @@ async def find_leftovers(backend: RedisBackend) -> list[str]:
                 leftovers.append(f"{key.decode()} holds {count}")
 
     await length("XLEN", f"{keys.inbox}*")
-    await length("XLEN", f"{keys.tasks}*")
+    await length("ZCARD", f"{keys.lanes}*")
+    await length("ZCARD", f"{keys.arrivals}*")
     await length("ZCARD", f"{keys.timers}*")
     await length("ZCARD", f"{keys.running}*")
     await length("SCARD", f"{keys.limits}*")

@@ -5,11 +5,10 @@ import pytest
 from runnel.backends.memory import MemoryBackend
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
-from runnel.testing.conformance.fairness import FairnessRules
 from runnel.testing.harness import Harness, MemoryHarness
 
 
-class TestMemory(StoreConformance, FairnessRules):
+class TestMemory(StoreConformance):
     @pytest.fixture
     async def harness(self, clock: FakeClock, ids: FakeIds) -> Harness:
         return MemoryHarness(MemoryBackend(clock, ids), clock)

@@ -72,7 +72,7 @@ BUGS = {
     ),
     "a dropped task stays queued": Bug(
         "commit",
-        "redis.call('XDEL', task_prefix .. queue, entry)",
+        "    remove_from_lane(lane_prefix, arrival_prefix, location, token)\n",
         "",
         Rules.test_a_dropped_task_is_never_claimed,
     ),
@@ -81,6 +81,24 @@ BUGS = {
         "redis.call('HDEL', held_prefix .. worker, token)",
         "",
         Rules.test_a_report_with_an_old_token_is_refused,
+    ),
+    "a stopped task that is queued is never reported": Bug(
+        "commit",
+        "redis.call('XADD', inbox, '*', 'm', message_before .. token .. message_after)",
+        "",
+        Rules.test_a_queued_task_that_is_stopped_is_never_claimed_and_has_ended,
+    ),
+    "a stopped task starts": Bug(
+        "start_tasks",
+        "partition and state ~= STOPPING",
+        "partition",
+        Rules.test_a_stopped_task_that_has_not_started_does_not_start,
+    ),
+    "a stop is never repeated": Bug(
+        "heartbeat_worker",
+        "is_held[token] = started ~= STOPPING",
+        "is_held[token] = true",
+        Rules.test_each_heartbeat_reply_names_the_stopped_tasks_that_a_worker_holds,
     ),
     "timers are never cleared": Bug(
         "commit",
@@ -102,9 +120,45 @@ BUGS = {
     ),
     "a task is claimed twice": Bug(
         "claim_tasks",
-        "call_many('XDEL', key, ids)",
+        "    tokens[#tokens + 1] = token\n    assign(token, partition, body)\n",
+        "    tokens[#tokens + 1] = token\n" + 2 * "    assign(token, partition, body)\n",
+        Rules.test_all_tasks_of_many_workflows_and_queues_are_claimed_once,
+    ),
+    "a claimed task is still counted": Bug(
+        "claim_tasks",
+        "call_many('ZREM', arrival_prefix .. name, tokens)",
         "",
-        Rules.test_a_task_is_claimed_by_one_worker_only,
+        Rules.test_a_queue_is_listed_with_its_number_of_waiting_tasks,
+    ),
+    "a workflow keeps its turn": Bug(
+        "claim_tasks",
+        "elseif same > 1 then",
+        "elseif false then",
+        Rules.test_workflows_of_a_queue_take_turns,
+    ),
+    "a workflow gets all tasks of a claim": Bug(
+        "claim_tasks",
+        "math.floor(wanted / serving)",
+        "wanted",
+        Rules.test_a_large_claim_takes_from_each_workflow,
+    ),
+    "priorities take turns": Bug(
+        "claim_tasks",
+        "lane_priority(lanes[same + 1]) == lane_priority(lanes[1])",
+        "true",
+        Rules.test_a_large_claim_takes_the_highest_priority_first,
+    ),
+    "a priority has no effect on turns": Bug(
+        "commit",
+        "turn - lane_priority(lane) * 2 ^ 44",
+        "turn",
+        Rules.test_a_higher_priority_comes_before_older_executions_and_other_workflows,
+    ),
+    "tasks are taken in the order of arrival": Bug(
+        "commit",
+        "ARGV[at + 4] .. ' ' .. arrival .. string.format(' %06d', at)",
+        "arrival .. string.format(' %06d', at)",
+        Rules.test_the_next_task_of_an_older_execution_comes_before_younger_executions,
     ),
     "a lost claim is never noticed": Bug(
         "heartbeat_worker",

@@ -8,11 +8,10 @@ import pytest
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance import StoreConformance
-from runnel.testing.conformance.fairness import FairnessRules
 from runnel.testing.harness import Harness, SqliteHarness
 
 
-class TestSqlite(StoreConformance, FairnessRules):
+class TestSqlite(StoreConformance):
     @pytest.fixture
     async def harness(
         self, tmp_path: Path, clock: FakeClock, ids: FakeIds

@@ -12,7 +12,7 @@ from tests.docs.page_commands import PageCommands
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 # Guides without console commands, or with commands that another test runs.
-OTHER_GUIDES = {"coming-from.md", "dead-letters.md", "http.md", "servers.md"}
+OTHER_GUIDES = {"coming-from.md", "dead-letters.md", "http.md", "servers.md", "sql.md"}
 PAGES = [
     *("tutorial.md", "explanation/how-it-works.md"),
     *(
@@ -33,6 +33,7 @@ ELSEWHERE = {
         "bash",
     },  # test_handlers_page.py; settings of the environment
     "docs/guides/http.md": {"console", "yaml"},  # test_http_page.py
+    "docs/guides/sql.md": {"sql"},  # test_sql_page.py
     "docs/guides/servers.md": {"bash", "python", "json"},  # test_servers_page.py
 }
 

@@ -97,7 +97,7 @@ async def test_a_document_may_call_only_functions_of_the_working_directory(
         ).json()
 
     assert stored.status_code == 201, stored.text
-    states = {name: node["state"] for name, node in ended["nodes"].items()}
+    states = {name: node["status"] for name, node in ended["nodes"].items()}
     assert states == {"own": "COMPLETED", "foreign": "FAILED", "program": "FAILED"}
     assert "RUNNEL_ALLOW_PYTHON" in ended["nodes"]["foreign"]["error"]
     assert "RUNNEL_ALLOW_SHELL" in ended["nodes"]["program"]["error"]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from runnel.cli.session.batch_output import OutputFile
-from tests.e2e.program import DEADLINE_S, Program
+from tests.e2e.program import DEADLINE_S, Program, clean_environment
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -273,3 +274,49 @@ async def test_documents_that_wait_for_a_signal_do_not_hold_up_the_others(tmp_pa
 
     assert (code, json.loads(out)["waiting"], json.loads(out)["unfinished"]) == (130, 12, 12)
     assert "send a signal with: runnel signal " in hint
+
+
+BATCH_PROGRAM = """
+import asyncio, json, sys
+import runnel
+
+async def main():
+    inputs = [{"n": n} for n in range(40)]
+    flow = runnel.load_file("doc.json")
+    async for result in runnel.run_many(flow, inputs, name="docs.jsonl", in_flight=4):
+        print(json.dumps([result.index, result.output, result.is_from_earlier_run]), flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_batch_of_a_killed_program_continues_in_a_program_and_in_a_command(
+    tmp_path: Path,
+) -> None:
+    program = prepare(tmp_path, list(range(40)), nap=0.05)
+    (tmp_path / "feed.py").write_text(BATCH_PROGRAM)
+    environment = {**clean_environment(), "PYTHONPATH": str(tmp_path)}
+
+    async def start() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "feed.py",
+            cwd=tmp_path,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+        )
+
+    killed = await start()
+    await wait_until(lambda: len(count_runs(program)) >= 5, DEADLINE_S)
+    killed.kill()
+    await killed.wait()
+    begun = count_runs(program).total()
+    out, _ = await (await start()).communicate()
+    done = program.run(*CALL, "--json")
+
+    results = [json.loads(line) for line in out.splitlines()]
+    assert sorted(result[0] for result in results) == list(range(40))
+    assert all(result[1] == {"twice": 2 * result[0]} for result in results)
+    assert begun < 40
+    assert count_runs(program).total() <= 44
+    assert json.loads(done.stdout)["done_before"] == 40

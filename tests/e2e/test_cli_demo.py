@@ -24,5 +24,5 @@ def test_the_demo_shows_parallelism_a_retry_a_skip_and_a_fan_in(tmp_path: Path) 
     }
     assert nodes["orders"]["started_at"] < nodes["stock"]["finished_at"]
     assert nodes["weather"]["attempts"] == 2
-    assert nodes["alarm"]["state"] == "SKIPPED"
+    assert nodes["alarm"]["status"] == "SKIPPED"
     assert nodes["prices"]["items"] == 12

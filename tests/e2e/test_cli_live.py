@@ -1,9 +1,11 @@
 """The live view of commands on a pseudo-terminal."""
 
+import json
 import os
 import pty
 import re
 import select
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.fork_server import Streams
 pytestmark = pytest.mark.e2e
 
 ESCAPE = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+HIDES_CURSOR, SHOWS_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
 COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-9][0-9;]*m")
 
 
@@ -88,3 +91,30 @@ def test_a_list_fits_the_terminal(program: Program) -> None:
     assert all(len(line) <= 90 for line in lines)
     assert lines[1].endswith("…")
     assert COLOUR.search(written)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_is_killed_leaves_the_cursor_visible(
+    program: Program, number: signal.Signals
+) -> None:
+    node = {"id": "held", "handler": "wait_for_signal", "config": {"signal": "go"}}
+    document = {"name": "held", "nodes": [node]}
+    (program.folder / "held.json").write_text(json.dumps(document))
+    controller, terminal = pty.openpty()
+    streams = Streams(terminal, terminal, terminal)
+    process = program.begin("run", "held.json", streams=streams, TERM="xterm-256color")
+    os.close(terminal)
+    written = b""
+    while b"waits" not in written and select.select([controller], [], [], DEADLINE_S)[0]:
+        written += os.read(controller, 65_536)
+    process.send(number)
+    while select.select([controller], [], [], DEADLINE_S)[0]:
+        try:
+            written += os.read(controller, 65_536)
+        except OSError:  # the other end is closed
+            break
+    os.close(controller)
+
+    assert process.wait(DEADLINE_S) != 0
+    assert HIDES_CURSOR in written
+    assert written.rfind(SHOWS_CURSOR) > written.rfind(HIDES_CURSOR)

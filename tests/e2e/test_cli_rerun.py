@@ -159,6 +159,31 @@ def test_a_rerun_warns_if_clean_up_may_have_undone_reused_results(refunded: Prog
     assert refunded.log.read_text().split() == ["charge", "refund", "ship"]
 
 
+def test_a_bulk_rerun_warns_if_clean_up_may_have_undone_reused_results(
+    refunded: Program,
+) -> None:
+    again = refunded.run("rerun", "--status", "FAILED", "--yes")
+
+    assert again.returncode == 0, again.stderr
+    assert "warning: clean-up node refund ran and may have undone charge" in again.stderr
+    assert "--all runs every node" in again.stderr
+
+
+def test_a_batch_that_retries_failed_documents_warns_about_clean_up(refunded: Program) -> None:
+    document = {"log": str(refunded.log), "gate": str(refunded.folder / "gate")}
+    (refunded.folder / "orders.jsonl").write_text(json.dumps(document) + "\n")
+    call = ("batch", "order.json", "--inputs", "orders.jsonl")
+
+    first = refunded.run(*call)
+    again = refunded.run(*call, "--retry-failed")
+
+    assert "warning" not in first.stderr
+    assert (
+        "warning: --retry-failed reuses the results of completed nodes, which the clean-up of "
+        "refund may have undone; 'runnel rerun --all' runs every node"
+    ) in again.stderr
+
+
 def test_a_retry_of_a_letter_warns_if_clean_up_may_have_undone_reused_results(
     refunded: Program,
 ) -> None:

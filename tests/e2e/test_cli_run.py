@@ -12,7 +12,7 @@ from tests.e2e.program import Program
 pytestmark = pytest.mark.e2e
 
 FIELDS = ["execution_id", "workflow", "version", "status", "output", "error", "nodes"]
-NODE_FIELDS = ["state", "attempts", "output", "error", "started_at", "finished_at"]
+NODE_FIELDS = ["status", "attempts", "output", "error", "started_at", "finished_at"]
 
 
 @pytest.fixture
@@ -53,22 +53,27 @@ def test_a_missing_secret_is_told_before_anything_runs(program: Program) -> None
 
     checked = program.run("validate", "keyed.json")
     done = program.run("run", "keyed.json")
+    again = program.run("rerun", "@last")
+    every = program.run("rerun", "--status", "FAILED", "--yes")
+    (program.folder / "docs.jsonl").write_text("{}\n")
+    batch = program.run("batch", "keyed.json", "--inputs", "docs.jsonl")
     given = program.run("validate", "keyed.json", RUNNEL_SECRET_API_KEY="k-123456789")
 
     assert (checked.returncode, checked.stderr.startswith(warning)) == (0, True)
-    assert done.stderr.startswith(warning)
+    for run in (done, again, every, batch):
+        assert run.stderr.startswith(warning)
     assert given.stderr == ""
 
 
 def test_json_is_one_object_and_nothing_else(program: Program) -> None:
-    document = program.documents("run", "chain.json", "--label", "team=red")[0]
+    document = program.documents("run", "chain.json", "--label", "team=red", "--priority", "9")[0]
 
     assert list(document)[: len(FIELDS)] == FIELDS
     assert list(document["nodes"]["a"])[: len(NODE_FIELDS)] == NODE_FIELDS
     assert document["status"] == "COMPLETED"
     assert document["nodes"]["b"]["output"] == {"y": 1}
     assert document["nodes"]["a"]["started_at"].endswith("Z")
-    assert document["labels"]["team"] == "red"
+    assert (document["labels"]["team"], document["priority"]) == ("red", 9)
 
 
 async def test_output_of_user_code_goes_to_stderr(program: Program) -> None:

@@ -1,6 +1,8 @@
 """`--server`: every command prints the same over HTTP as directly on the store."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,9 @@ from typing import Any
 import pytest
 
 from runnel import SyncClient
+from runnel.client.dead_letters import LettersOf
+from runnel.errors import WrongStateError
+from runnel.ports.archive import ExecutionFilter
 from runnel.settings.variables import VARIABLES
 from tests.e2e.dev_server import DevServer, dev_server
 from tests.e2e.program import FLOWS
@@ -266,3 +271,39 @@ def test_a_batch_runs_on_the_server_and_can_be_continued(
     assert (first.code, second.code) == (0, 0)
     assert json.loads(first.out)["completed"] == 2
     assert (json.loads(second.out)["completed"], json.loads(second.out)["done_before"]) == (3, 2)
+
+
+STEPS_PROGRAM = """
+import runnel
+def fail(inputs):
+    raise ValueError("broken")
+dag = runnel.WorkflowDAG("steps")
+dag.add_step("fail", fail, retry=runnel.RetryPolicy(max_retries=0))
+print(runnel.WorkflowExecutor(data_dir=".runnel").execute_sync(dag).execution_id)
+"""
+REASON = "its step 'fail' is a function of the program that ran it with WorkflowExecutor"
+
+
+def test_an_execution_of_a_workflow_executor_is_not_rerun(
+    seeded: SeededServer, targets: StoreAndServer
+) -> None:
+    folder = seeded.server.program.folder
+    (folder / "steps.py").write_text(STEPS_PROGRAM)
+    ran = subprocess.run(
+        [sys.executable, "steps.py"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    execution_id = ran.stdout.split()[-1]
+
+    with pytest.raises(WrongStateError, match=REASON):
+        seeded.client.rerun(execution_id)
+    refused = targets.check_same("rerun", execution_id)
+    letter = targets.check_same("dlq", "retry", f"{execution_id}/fail")
+    bulk = list(seeded.client.many.rerun(ExecutionFilter(workflow="steps")))
+    letters = seeded.client.dead_letters.retry_many(LettersOf(workflow="steps"))
+
+    assert (refused.code, letter.code) == (2, 2)
+    assert REASON in refused.err
+    assert REASON in letter.err
+    assert [len(step.ids) for step in bulk] == [0]
+    assert REASON in bulk[0].failures[0].error
+    assert (len(letters.retried), len(letters.refused)) == (0, 1)

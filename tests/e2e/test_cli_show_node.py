@@ -60,18 +60,22 @@ def test_a_node_is_shown_with_its_attempts_config_and_log_lines(
     run_command(["show", "@last", "--node", "one", "--json"])
     document = json.loads(capsys.readouterr().out)
 
+    by_name = run_command(["show", "@last", "--node", "each[2]"]), capsys.readouterr().out
+
     assert codes == [0, 0, 0]
+    assert by_name[0] == 0
+    assert "✗ each[2]" in by_name[1]
     for text in (
         "✓ one (python)",
         "info    at 1",
         '"n": 1',
         "3 of 3 items settled",
-        "✗ each item 2",
+        "✗ each[2]",
     ):
         assert text in shown
     assert "ValueError: no three" in shown
     assert "in shout" in shown
-    assert (document["state"], document["output"]) == ("COMPLETED", 2)
+    assert (document["status"], document["output"]) == ("COMPLETED", 2)
     assert document["config"]["args"] == {"n": 1}
     assert document["attempts"][0]["logs"][0]["text"] == "at 1"
 
@@ -83,3 +87,25 @@ def test_an_unknown_node_is_named_in_the_error(
 
     assert code == 2
     assert "no node 'eech'; did you mean 'each'?" in capsys.readouterr().err
+
+
+def test_a_failed_map_shows_its_items_with_their_attempts_and_no_false_count(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(["show", "@last"])
+    whole = capsys.readouterr().out
+    run_command(["show", "@last", "--node", "each"])
+    lines = capsys.readouterr().out.splitlines()
+    run_command(["show", "@last", "--node", "each", "--json"])
+    document = json.loads(capsys.readouterr().out)
+
+    (row,) = [line for line in whole.splitlines() if line.startswith("✗ each")]
+    items = {item["item"]: item for item in document["items"]["items"]}
+    # Cancelled items count as settled, so "3/3 items" would read as if the map had completed.
+    assert "items" not in row
+    assert row.split()[2] == "FAILED"
+    assert "ValueError: each[2]: no three" in row
+    assert document["items"]["count"] == 3
+    assert items[2]["attempts"] == max(item["attempts"] for item in items.values())
+    (failed,) = [line.split() for line in lines if line.startswith("2 ")]
+    assert failed[:4] == ["2", "✗", "FAILED", str(items[2]["attempts"])]

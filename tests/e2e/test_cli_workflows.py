@@ -172,6 +172,23 @@ def test_a_file_is_stored_without_running_and_runs_by_name(
     assert "there is no such file, and no stored workflow" in capsys.readouterr().err
 
 
+def test_a_stored_workflow_runs_beside_a_folder_of_its_name(
+    cli: CommandLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report").mkdir()
+
+    assert Program(tmp_path).run("run", "report").returncode == 0
+    assert run_command(["run", "./report"]) == 2
+    assert "report" in capsys.readouterr().err
+
+
+def test_a_path_never_runs_the_stored_workflow_of_its_name(
+    cli: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["run", "./report"]) == 2
+    assert "there is no such file; check the path" in capsys.readouterr().err
+
+
 def test_a_held_execution_starts_when_it_is_triggered(cli: CommandLine, tmp_path: Path) -> None:
     nodes = [{"id": "a", "handler": "output", "config": {"year": "{{ input.year }}"}}]
     (tmp_path / "held.json").write_text(json.dumps({"name": "held", "nodes": nodes}))
@@ -185,6 +202,27 @@ def test_a_held_execution_starts_when_it_is_triggered(cli: CommandLine, tmp_path
     assert triggered.startswith(f"triggered: {execution_id}\n")
     assert json.loads(resumed) == {"year": 7}
     assert run_command(["trigger", execution_id]) == 2
+
+
+def test_a_held_execution_keeps_its_input_and_labels(
+    cli: CommandLine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = {"type": "object", "properties": {"year": {"type": "integer"}}}
+    nodes = [{"id": "a", "handler": "output", "config": {"year": "{{ input.year }}"}}]
+    document = {"name": "held", "input": schema, "nodes": nodes}
+    (tmp_path / "held.json").write_text(json.dumps(document))
+
+    execution_id = cli.run(
+        "run", "held.json", "--hold", "--input", "year=7", "--label", "team=red"
+    ).strip()
+    refused = run_command(["run", "held.json", "--hold", "--input", 'year="seven"'])
+    problem = capsys.readouterr().err
+    cli.run("trigger", execution_id)
+    resumed = Program(tmp_path).run("resume", execution_id).stdout
+
+    assert (refused, "input.year: expected a whole number" in problem) == (2, True)
+    assert json.loads(resumed) == {"year": 7}
+    assert json.loads(cli.run("show", execution_id, "--json"))["labels"]["team"] == "red"
 
 
 def test_an_execution_of_a_workflow_executor_is_not_rerun(

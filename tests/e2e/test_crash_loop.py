@@ -1,6 +1,7 @@
 """A node that crashes its process fails at a limit, and the other nodes still complete."""
 
 import json
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,14 @@ from typing import Any
 import pytest
 
 from runnel.core.retry import SUSPECT_LOSSES
-from tests.e2e.program import Program
+from tests.e2e.program import DEADLINE_S, Program
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
 LIMIT = 3
 KILLED = 9
-TRUE_TEXT = f"{LIMIT + 1} processes died while they ran this task and no other task"
+TRUE_TEXT = f"{LIMIT + 1} processes died while they held this task and no other task"
 STEPS = """
 import os
 from pathlib import Path
@@ -67,7 +69,7 @@ def run_and_resume(program: Program, *nodes: dict[str, Any], slots: int = 4) -> 
 
 def read_states(program: Program) -> dict[str, str]:
     [shown] = program.documents("show", "@last")
-    return {name: node["state"] for name, node in shown["nodes"].items()}
+    return {name: node["status"] for name, node in shown["nodes"].items()}
 
 
 def read_error(program: Program, node: str) -> str:
@@ -132,7 +134,7 @@ def test_no_innocent_node_fails_beside_six_crashing_nodes(program: Program) -> N
     codes = run_and_resume(program, *nodes, slots=12)
 
     [shown] = program.documents("show", "@last")
-    states = {name: node["state"] for name, node in shown["nodes"].items()}
+    states = {name: node["status"] for name, node in shown["nodes"].items()}
     assert codes[-1] == 1
     assert states == {
         **{node["id"]: "COMPLETED" for node in innocents},
@@ -151,3 +153,25 @@ def test_output_printed_before_the_process_died_is_not_lost(program: Program) ->
 
     assert done.returncode == KILLED
     assert "my last words" in done.stderr
+
+
+async def test_a_node_does_not_fail_because_its_process_is_killed_from_outside(
+    program: Program,
+) -> None:
+    document = {"name": "killed", "nodes": [make_working_node("sleeper", seconds=600.0)]}
+    (program.folder / "killed.json").write_text(json.dumps(document))
+    kills = SUSPECT_LOSSES + LIMIT + 1
+
+    for number in range(kills):
+        words = ("resume",) if number else ("run", "killed.json", "-i", f"file={program.log}")
+        async with program.running(*words) as running:
+            await wait_until(lambda: count_starts(program) > number, DEADLINE_S)  # noqa: B023
+            running.send(signal.SIGKILL)
+            await running.wait()
+
+    assert count_starts(program) == kills
+    assert read_states(program)["sleeper"] in {"QUEUED", "RUNNING"}
+
+
+def count_starts(program: Program) -> int:
+    return len(program.log.read_text().split()) if program.log.exists() else 0

@@ -100,3 +100,32 @@ def test_without_the_switch_a_service_without_an_address_is_refused(tmp_path: Pa
 
     assert refused.returncode == 2
     assert "RUNNEL_MOCK_SERVICES=true" in refused.stderr
+
+
+def test_a_stored_workflow_is_mocked_only_while_the_switch_is_on(tmp_path: Path) -> None:
+    flow = {"name": "example", "nodes": [node("fetch_data", "external_service")]}
+    (tmp_path / "flow.json").write_text(json.dumps(flow))
+    program = Program(tmp_path)
+
+    stored = program.run("workflows", "store", "flow.json", **MOCKED)
+    mocked = program.run("run", "example", **MOCKED)
+    plain = program.run("run", "example")
+
+    assert stored.returncode == 0, stored.stderr
+    assert mocked.returncode == 0, mocked.stderr
+    assert plain.returncode == 1
+    assert "config.url" in plain.stderr
+
+
+def test_the_result_of_a_mock_is_not_cached(tmp_path: Path) -> None:
+    fetch = node("fetch", "external_service", url="https://service.invalid")
+    fetch |= {"cache": {"ttl_seconds": 600}, "retry": {"max_retries": 0}}
+    (tmp_path / "flow.json").write_text(json.dumps({"name": "example", "nodes": [fetch]}))
+    program = Program(tmp_path)
+
+    mocked = program.run("run", "flow.json", **MOCKED)
+    plain = program.run("run", "flow.json")
+
+    assert mocked.returncode == 0, mocked.stderr
+    assert plain.returncode == 1
+    assert "service.invalid" in plain.stderr

@@ -56,13 +56,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
 
 async def test_a_workflow_file_runs_and_its_execution_can_be_read(server: DevServer) -> None:
     async with Client(server.url) as client:
-        done = await client.run(server.program.folder / "chain.json", labels={"team": "red"})
+        done = await client.run(
+            server.program.folder / "chain.json", labels={"team": "red"}, priority=3
+        )
         again = await client.get(done.execution_id)
         events = await client.history(done.execution_id)
 
     assert (done.status, done.output, done.nodes["a"].output) == ("COMPLETED", {"y": 1}, {"x": 1})
     assert again == done
-    assert done.labels["team"] == "red"
+    assert (done.labels["team"], done.priority) == ("red", 3)
     assert done.created_at <= (done.started_at or 0) <= (done.finished_at or 0)
     assert [events[0].event, events[-1].event] == ["ExecutionCreated", "ExecutionFinished"]
 
@@ -153,7 +155,7 @@ async def test_a_node_is_returned_with_its_attempts_config_and_output(server: De
             await client.node(done.execution_id, "c")
 
     (attempt,) = node.attempts
-    assert (node.state, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
+    assert (node.status, node.output, node.config) == ("COMPLETED", {"y": 1}, {"y": 1})
     assert (attempt.number, node.inputs) == (1, {"a": {"x": 1}})
     assert done.created_at <= (attempt.started_at or 0) <= (attempt.finished_at or 0)
 
@@ -317,3 +319,68 @@ async def test_a_key_in_any_language_makes_the_same_id_as_a_local_call(server: D
         second = await client.submit(chain, idempotency_key=key)
 
     assert first == second == derive_execution_id("chain", key)
+
+
+async def test_a_held_execution_has_its_input_and_labels(server: DevServer) -> None:
+    async with Client(server.url) as client:
+        held = await client.hold(
+            server.program.folder / "checked.yaml", {"name": "Ada"}, labels={"team": "red"}
+        )
+        named = await client.hold("checked", {"name": "Bob"})
+        await client.trigger(held)
+        await client.trigger(named, {"name": "Eve"})
+        done = [await client.wait(execution_id, timeout_s=20) for execution_id in (held, named)]
+
+    assert [view.output["text"] for view in done] == ["Hello Ada", "Hello Eve"]
+    assert done[0].labels["team"] == "red"
+
+
+async def test_many_inputs_are_submitted_in_one_request(server: DevServer) -> None:
+    inputs = [{"name": f"n{number}"} for number in range(300)]
+    keys = [f"many {number}" for number in range(300)]
+    async with Client(server.url) as client:
+        await client.store(server.program.folder / "checked.yaml")
+        ids = await client.submit_many("checked", inputs, labels={"part": "many"})
+        keyed = await client.submit_many("checked", inputs, idempotency_keys=keys)
+        again = await client.submit_many("checked", inputs, idempotency_keys=keys)
+        done = await client.wait(ids[-1], timeout_s=30)
+        with pytest.raises(InvalidInputError) as caught:
+            await client.submit_many("checked", [{"name": "x"}, {}])
+        with pytest.raises(KeyReusedError):
+            await client.submit_many("checked", [{"name": "x"}], idempotency_keys=keys[:1])
+
+    assert (len(set(ids)), done.output) == (300, {"text": "Hello n299"})
+    assert keyed == again == [derive_execution_id("checked", key) for key in keys]
+    assert done.labels == {**done.labels, "part": "many"}
+    assert caught.value.problems == ("inputs[1]: the field 'name' is missing",)
+
+
+async def test_a_batch_runs_over_http_and_continues_by_name(server: DevServer) -> None:
+    file = server.program.folder / "checked.yaml"
+    inputs = [{"name": f"b{number}"} for number in range(5)]
+    async with Client(server.url) as client:
+        first = [item async for item in client.run_many(file, inputs[:2], name="b", in_flight=1)]
+        second = [item async for item in client.run_many(file, inputs, name="b", in_flight=2)]
+        stored = [item async for item in client.run_many("checked", inputs[:1])]
+        with pytest.raises(InvalidInputError, match=r"inputs\[1\]: the field 'name' is missing"):
+            [item async for item in client.run_many("checked", [{"name": "new"}, {}])]
+
+    assert [item.output["text"] for item in first] == ["Hello b0", "Hello b1"]
+    assert {item.index: item.is_from_earlier_run for item in second} == {
+        0: True,
+        1: True,
+        2: False,
+        3: False,
+        4: False,
+    }
+    assert (stored[0].status, stored[0].input) == ("COMPLETED", {"name": "b0"})
+
+
+def test_a_batch_runs_from_code_without_an_event_loop(server: DevServer) -> None:
+    with SyncClient(server.url) as client:
+        client.store(server.program.folder / "checked.yaml")
+        ids = client.submit_many("checked", [{"name": "x"}, {"name": "y"}])
+        results = client.run_many("checked", [{"name": "p"}, {"name": "q"}])
+        texts = sorted(result.output["text"] for result in results)
+
+    assert (len(ids), texts) == (2, ["Hello p", "Hello q"])

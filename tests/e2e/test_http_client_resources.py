@@ -136,7 +136,7 @@ async def test_operators_can_read_workers_queues_partitions_and_limits(server: D
         with pytest.raises(NotFoundError):
             await client.operations.drain("nobody")
 
-    assert (workers[0].state, worker.worker) == ("alive", workers[0].worker)
+    assert (workers[0].status, worker.worker) == ("alive", workers[0].worker)
     assert not [queue for queue in queues if queue.problem]
     assert [partition.partition for partition in partitions if partition.owner is not None]
     assert limits == []

@@ -115,6 +115,6 @@ def check_settled_ran_once(before: ExecutionView, view: ExecutionView) -> None:
     """Checks that each node that was completed before the resume has one line in the log."""
     counts = Counter(Path(view.input["file"]).read_text().split())
     for name, node in before.nodes.items():
-        if node.state == "COMPLETED":
+        if node.status == "COMPLETED":
             assert counts[name] == 1, (view.execution_id, counts)
     assert set(counts) == set(NODES)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from runnel.app.private_servers import redis as redis_wire
@@ -12,7 +13,8 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.cli.main import run_command
 from runnel.settings.variables import VARIABLES
-from tests.e2e.program import Program
+from tests.e2e.dev_server import ANSWERS
+from tests.e2e.program import DEADLINE_S, Program
 
 pytestmark = pytest.mark.e2e
 
@@ -134,13 +136,16 @@ def test_an_unreachable_server_is_named_without_its_password(
     assert line.endswith(REMEDY)
 
 
-@pytest.mark.parametrize("role", ["orchestrator", "worker"])
+ROLES = ["orchestrator", "worker", "api --port 0", "api --port 0 --workers 2"]
+
+
+@pytest.mark.parametrize("role", ROLES)
 async def test_a_role_that_starts_before_redis_waits_for_it(
     role: str, own_redis: RedisServer, tmp_path: Path
 ) -> None:
     own_redis.kill()
 
-    async with Program(tmp_path).running(role, REDIS_URL=own_redis.url) as running:
+    async with Program(tmp_path).running(*role.split(), REDIS_URL=own_redis.url) as running:
         await running.read_until("server.awaited")
         own_redis.start()
         opened = await running.read_until("store.opened")
@@ -148,18 +153,67 @@ async def test_a_role_that_starts_before_redis_waits_for_it(
     assert f":{own_redis.port}" in opened
 
 
-async def test_an_orchestrator_that_starts_before_postgresql_waits_for_it(
-    own_redis: RedisServer, own_postgres: PostgresServer, tmp_path: Path
+@pytest.mark.parametrize("role", ["orchestrator", "api --port 0"])
+async def test_a_role_that_starts_before_postgresql_waits_for_it(
+    role: str, own_redis: RedisServer, own_postgres: PostgresServer, tmp_path: Path
 ) -> None:
     servers = {"REDIS_URL": own_redis.url, "POSTGRES_URL": own_postgres.url}
     own_postgres.stop()
 
-    async with Program(tmp_path).running("orchestrator", **servers) as running:
+    async with Program(tmp_path).running(*role.split(), **servers) as running:
         await running.read_until("server.awaited")
         own_postgres.start()
         opened = await running.read_until("store.opened")
 
     assert f":{own_redis.port}" in opened
+
+
+async def test_an_api_that_waited_for_its_servers_answers(
+    own_redis: RedisServer, own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    servers = {"REDIS_URL": own_redis.url, "POSTGRES_URL": own_postgres.url}
+    own_redis.kill()
+    own_postgres.stop()
+
+    async with Program(tmp_path).running("api", "--port", "0", **servers) as running:
+        await running.read_until("Redis")
+        own_redis.start()
+        await running.read_until("PostgreSQL")
+        own_postgres.start()
+        url = (await running.read_until(ANSWERS)).removeprefix(ANSWERS)
+        async with httpx.AsyncClient(base_url=url) as http:
+            ready = await http.get("/health/ready", timeout=DEADLINE_S)
+
+    assert ready.is_success
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_gives_up_after_the_start_timeout(role: str, tmp_path: Path) -> None:
+    unreachable = {"REDIS_URL": "redis://:geheim@127.0.0.1:1/0", "RUNNEL_START_TIMEOUT": "0.3"}
+
+    ended = Program(tmp_path).run(*role.split(), **unreachable)
+
+    lines = ended.stderr.splitlines()
+    errors = [line for line in lines if line.startswith("error: can't use the Redis at")]
+    assert ended.returncode == 1
+    assert "server.awaited" in lines[0]
+    assert errors
+    assert all(line.endswith(REMEDY) for line in errors)
+    assert "geheim" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+async def test_a_role_gives_up_if_only_postgresql_is_down(
+    own_redis: RedisServer, own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    servers = {"REDIS_URL": own_redis.url, "POSTGRES_URL": own_postgres.url}
+    own_postgres.stop()
+
+    ended = Program(tmp_path).run("orchestrator", RUNNEL_START_TIMEOUT="0.3", **servers)
+
+    assert ended.returncode == 1
+    assert "server.awaited" in ended.stderr
+    assert "can't use the PostgreSQL at" in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["list", "worker"])

@@ -235,9 +235,9 @@ async def test_a_worker_takes_only_tasks_of_its_queues(
         async with empty_deployment.run_process("worker", "--queues", "output,tasks:input"):
             code, _, _ = await caller.wait()
 
-    assert seen["nodes"]["last"]["state"] == "QUEUED"
+    assert seen["nodes"]["last"]["status"] == "QUEUED"
     assert warning.endswith("of the queue 'tasks:output'")
-    assert (listed["state"], listed["queues"]) == ("alive", ["tasks:python"])
+    assert (listed["status"], listed["queues"]) == ("alive", ["tasks:python"])
     assert (listed["pid"], listed["concurrency"]) == (worker.pid, 4)
     assert "output" in waiting
     assert "the tasks of the queue wait: no worker is alive" in waiting
@@ -365,6 +365,44 @@ async def test_a_task_that_one_worker_cannot_import_runs_on_a_worker_that_can(
 
     assert "for example with the option --app fruit, or with" in handed_back["problem"]
     assert (ended[0], ended[1].strip(), other.stdout.strip()) == (0, '"fruit"', '"bread"')
+
+
+async def test_a_handler_that_no_child_process_can_run_is_blamed_for_the_deaths_of_its_workers(
+    empty_deployment: Deployment,
+) -> None:
+    folder = empty_deployment.program.folder
+    (folder / "nested.py").write_text(
+        "import os\nfrom time import sleep\nfrom runnel import HandlerRegistry\n"
+        "handlers = HandlerRegistry()\n"
+        "handlers.register('poison', lambda config, ctx: os._exit(9))\n"
+        "handlers.register('innocent', lambda config, ctx: sleep(1))\n"
+    )
+    nodes = [{"id": "poison", "handler": "poison"}]
+    nodes += [{"id": f"innocent{number}", "handler": "innocent"} for number in range(3)]
+    document = {"name": "nested", "on_failure": "continue", "nodes": nodes}
+    (folder / "nested.json").write_text(json.dumps(document))
+    empty_deployment.environment |= {
+        "WORKER_HEARTBEAT_INTERVAL": "0.1",
+        "WORKER_HEARTBEAT_TIMEOUT": "0.5",
+    }
+    deaths = 0
+    async with (
+        empty_deployment.run_process("orchestrator"),
+        empty_deployment.run_process("run", "nested.json", "--json") as caller,
+        asyncio.timeout(4 * DEADLINE_S),
+    ):
+        while caller.code is None:
+            async with empty_deployment.run_process("worker", "--app", "nested:handlers") as worker:
+                await wait_until(lambda: (worker.code, caller.code) != (None, None), DEADLINE_S)
+                deaths += worker.code is not None
+        _, out, _ = await caller.wait()
+
+    shown = json.loads(out.splitlines()[-1])["nodes"]
+    assert shown["poison"]["error"].endswith(
+        "4 processes died while they held this task and no other task"
+    )
+    assert {shown[f"innocent{number}"]["status"] for number in range(3)} == {"COMPLETED"}
+    assert deaths <= 6
 
 
 async def test_an_orchestrator_releases_its_partitions_when_it_ends(

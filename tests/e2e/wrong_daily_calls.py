@@ -28,6 +28,12 @@ DAILY_CALLS = [
         "--output -: stdout is for the summary; name a file",
     ),
     Call(
+        "batch good.yaml --inputs list.json --priority 101",
+        "invalid value for '--priority': 101 is not in the range -100<=x<=100; "
+        "see 'runnel batch --help'",
+        {"list.json": "[1]"},
+    ),
+    Call(
         "batch good.yaml",
         "missing option '--inputs'; see 'runnel batch --help'",
     ),

@@ -1,5 +1,6 @@
 """Functions that the process tests run in child processes."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -60,6 +61,31 @@ def not_json() -> object:
 
 def leave() -> None:
     os._exit(7)
+
+
+def wait_for_file(pid_file: str, awaited: str) -> str:
+    """Writes its pid to the first file, then waits until the other file exists."""
+    Path(pid_file).write_text(str(os.getpid()))
+    never = threading.Event()
+    while not Path(awaited).exists():
+        never.wait(0.01)
+    return "done"
+
+
+def terminate_fork_and_program() -> list[int]:
+    """Sends SIGTERM to a fork and to a program; returns their exit codes."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", "import threading; print(flush=True); threading.Event().wait(600)"],
+        stdout=subprocess.PIPE,
+    )
+    if program.stdout is not None:
+        program.stdout.readline()
+    fork = multiprocessing.get_context("fork").Process(target=threading.Event().wait, args=(600,))
+    fork.start()
+    program.terminate()
+    fork.terminate()
+    fork.join(10)
+    return [program.wait(10), fork.exitcode or 0]
 
 
 def spin(file: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import runnel
 from runnel import Cache, Context, task, workflow
+from tests.waiting import wait_until
 
 
 def note(file: str, text: str) -> None:
@@ -54,6 +55,11 @@ def noted(notes: str, text: str) -> str:
 def diamond(url: str, least: int = 2) -> Any:
     page = fetch(url)
     return merge(count(page["words"], least), shout.map(page["words"], sign="?"))
+
+
+@workflow
+def fetched_often(url: str) -> Any:
+    return fetch(fetch(fetch(url)["url"])["url"])
 
 
 @workflow
@@ -182,6 +188,18 @@ def holding(notes: str) -> Any:
     return run_held(notes)
 
 
+@task
+async def wait_for_file(file: str) -> str:
+    Path(f"{file}.started").touch()
+    await wait_until(Path(file).exists, deadline_s=30)
+    return file
+
+
+@workflow
+def waiting(file: str) -> Any:
+    return wait_for_file(file)
+
+
 @task(retries=0)
 def give_up() -> Any:
     raise runnel.Skip("nothing to do")
@@ -220,5 +238,23 @@ def defaults_for_null() -> Any:
 
 
 @workflow
-def argument_of_skipped(url: str) -> Any:
-    return merge(fetch(url), give_up())
+def arguments_of_skipped(url: str) -> Any:
+    page = fetch(url)
+    skipped = give_up()
+    unmet = shout.when(page["size"] < 0)(url)
+    return {
+        "by_itself": merge(skipped, page["url"]),
+        "by_condition": merge(unmet, page["url"]),
+        "texts": [runnel.text("v {}", skipped), runnel.text("v {}", unmet)],
+    }
+
+
+@workflow
+def text_of_skip(url: str) -> Any:
+    return merge(fetch(url), runnel.text("v {}", give_up()))
+
+
+@workflow
+def text_of_unmet(url: str) -> Any:
+    page = fetch(url)
+    return merge(page, runnel.text("v {}", shout.when(page["size"] < 0)(url)))

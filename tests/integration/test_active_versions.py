@@ -144,3 +144,10 @@ async def test_concurrent_activations_are_all_recorded_and_bounded(engine: Engin
     active = await library.active("flow")
     assert (active.version, len(active.activations)) == (2, 20)
     assert active.activations[0].activated_by == "b24"
+
+
+async def test_an_author_with_control_characters_is_refused(engine: Engine) -> None:
+    await store_versions(engine, 1)
+
+    with pytest.raises(InputError, match=r"author: expected a printable text, got 'ada.*31m'"):
+        await engine.client.library.activate("flow", 1, author="ada\x1b[31m")

@@ -77,13 +77,14 @@ async def test_a_stored_workflow_is_submitted_and_triggered_by_one_request(
     stored = await api.post("/v1/workflows", HELLO)
 
     execution = await api.post(
-        "/v1/workflows/hello/run", {"input": {"name": "Bo"}, "labels": {"a": "b"}}
+        "/v1/workflows/hello/run",
+        {"input": {"name": "Bo"}, "labels": {"a": "b"}, "priority": -7},
     )
     ended = await api.wait_for_end(execution["execution_id"])
 
     assert (stored["name"], stored["version"], stored["nodes"]) == ("hello", 1, 2)
     assert ended["output"] == {"said": "Hello Bo!"}
-    assert ended["labels"] == {"a": "b"}
+    assert (ended["labels"], ended["priority"]) == ({"a": "b"}, -7)
 
 
 async def test_a_run_with_the_same_key_is_the_same_execution(api: ApiUnderTest) -> None:

@@ -63,7 +63,7 @@ async def test_a_worker_is_listed_with_its_running_tasks_and_their_start(api: Ap
     gate.set()
 
     (task,) = worker["tasks"]
-    assert (worker["state"], worker["holds"], worker["concurrency"]) == ("alive", 1, 16)
+    assert (worker["status"], worker["holds"], worker["concurrency"]) == ("alive", 1, 16)
     assert (task["execution_id"], task["node_id"], task["item"]) == (execution_id, "a", None)
     assert (task["workflow"], task["handler"], task["attempt"]) == ("one", "work", 1)
     assert task["started_at"] >= worker["claimed_at"] >= worker["started_at"]
@@ -80,7 +80,7 @@ async def test_a_drained_worker_finishes_its_tasks_and_leaves(api: ApiUnderTest)
     drained = await api.post(f"/v1/workers/{worker['worker']}/drain")
 
     async def state() -> list[str]:
-        return [entry["state"] for entry in (await api.get("/v1/workers"))["items"]]
+        return [entry["status"] for entry in (await api.get("/v1/workers"))["items"]]
 
     await wait_for(lambda: matches(state, ["draining"]))
     gate.set()
@@ -88,7 +88,7 @@ async def test_a_drained_worker_finishes_its_tasks_and_leaves(api: ApiUnderTest)
     assert drained == {"worker": worker["worker"]}
     assert api.work.calls == ["a"]
     nodes = (await api.get(f"/v1/executions/{execution_id}"))["nodes"]
-    assert nodes["a"]["state"] in {"COMPLETED", "QUEUED", "RUNNING"}
+    assert nodes["a"]["status"] in {"COMPLETED", "QUEUED", "RUNNING"}
 
 
 async def test_a_queue_shows_its_waiting_tasks_and_its_workers(api: ApiUnderTest) -> None:
@@ -222,7 +222,7 @@ async def test_only_an_operator_may_drain(guarded: ApiUnderTest) -> None:
 
     assert (refused.status_code, anonymous.status_code) == (403, 401)
     (still,) = (await guarded.get("/v1/workers", headers=headers))["items"]
-    assert still["state"] == "alive"
+    assert still["status"] == "alive"
 
 
 async def matches(read: Callable[[], Awaitable[object]], expected: object) -> bool | None:

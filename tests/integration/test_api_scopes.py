@@ -20,6 +20,7 @@ CHANGING = {
     "submit_workflow": Scope.RUN,
     "store_workflow": Scope.RUN,
     "run_workflow": Scope.RUN,
+    "run_batch": Scope.RUN,
     "delete_workflow": Scope.OPERATE,
     "activate_version": Scope.OPERATE,
     "read_active_version": Scope.READ,

@@ -197,7 +197,7 @@ async def test_a_rolled_back_redis_is_restored_to_the_state_of_the_archive(
         await check_once(running, [*ids, *late, *new])
         redis = running.backend.redis
         assert await redis.pool.call("HLEN", redis.keys.task_locations) == 0
-        assert await redis.pool.call("XLEN", f"{redis.keys.tasks}default") == 0
+        assert await redis.pool.call("ZCARD", f"{redis.keys.arrivals}default") == 0
 
 
 async def test_a_former_archiver_of_a_rolled_back_redis_writes_nothing(

@@ -179,6 +179,15 @@ async def test_labels_out_of_bounds_are_refused_before_anything_is_stored(
     assert await desk.sent() == []
 
 
+@pytest.mark.parametrize("priority", [-101, 101, 1.5, True])
+async def test_a_priority_out_of_bounds_is_refused(
+    desk: ClientWithoutEngine, priority: int
+) -> None:
+    with pytest.raises(PayloadError, match="priority: expected a whole number from -100 to 100"):
+        await desk.client.submit(make_workflow(make_node("a")), priority=priority)
+    assert await desk.sent() == []
+
+
 async def test_labels_within_bounds_are_kept(desk: ClientWithoutEngine) -> None:
     labels = {f"k{i}": "v" * 1_000 for i in range(63)} | {"runnel.source": "/" * 4_096}
 

@@ -34,6 +34,7 @@ PIPELINE = make_workflow(
     make_node("parse", "read", config={"text": "{{ read.text }}"}),
     make_node("tell", "parse", config={"text": "{{ parse.text }}"}),
 )
+INPUT = {"text": "t", "items": [1, 2, 3]}
 TWO = make_workflow(
     make_node("a"), make_node("b"), make_node("c", "a"), on_failure=OnFailure.CONTINUE
 )
@@ -52,7 +53,7 @@ async def run_failing(
     """Runs a failing execution, waits for its letters and returns its id and all letters."""
     for name in failing:
         work.failures[name] = [ValueError("broken")]
-    execution_id = await engine.client.submit(definition, {"text": "t", "items": [1, 2, 3]})
+    execution_id = await engine.client.submit(definition, INPUT)
     assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     work.calls.clear()
     await wait_for_letters(engine, len(failing))
@@ -152,13 +153,16 @@ async def test_a_retry_of_a_map_runs_only_the_items_that_did_not_complete(
     assert (await wait_for_end(engine, execution_id)).status == "FAILED"
     await wait_for_letters(engine, 1)
     letters = await list_execution_letters(engine.backend.archive, execution_id)
+    names, number = [format_letter_name(letter) for letter in letters], letters[0].token.item
+    by_former_name = await find_letter(engine.backend.archive, f"{execution_id}/each/{number}")
     work.calls.clear()
 
     again = await wait_for_end(
         engine, await retry_letters(engine.client, engine.backend.archive, letters)
     )
 
-    assert format_letter_name(letters[0]).startswith(f"{execution_id}/each/")
+    assert names[0] == f"{execution_id}/each[{number}]"
+    assert by_former_name == letters[0]
     assert (again.status, again.output) == ("COMPLETED", [{"v": 1}, {"v": 2}, {"v": 3}])
     assert len(work.calls) < 3
 
@@ -220,6 +224,47 @@ async def test_a_rerun_deletes_the_letters_of_its_execution(
     assert await engine.backend.archive.count_dead_letters() == 0
 
 
+async def test_a_rerun_with_another_input_leaves_letters_that_can_be_retried(
+    engine: Engine, work: WorkHandler
+) -> None:
+    execution_id, letters = await run_failing(engine, work, "parse")
+    other = await engine.client.rerun(execution_id, input={"text": "other"})
+    await wait_for_end(engine, other)
+    left = await engine.backend.archive.count_dead_letters()
+
+    again = await retry_letters(engine.client, engine.backend.archive, letters)
+
+    assert left == 1
+    assert (await wait_for_end(engine, again)).output == {"text": "t"}
+    assert await engine.backend.archive.count_dead_letters() == 0
+
+
+async def test_a_rerun_with_the_same_input_given_again_deletes_the_letters(
+    engine: Engine, work: WorkHandler
+) -> None:
+    execution_id, _ = await run_failing(engine, work, "parse")
+
+    await wait_for_end(engine, await engine.client.rerun(execution_id, input=INPUT))
+
+    assert await engine.backend.archive.count_dead_letters() == 0
+
+
+async def test_a_rerun_of_a_cancelled_retry_does_its_work(
+    engine: Engine, work: WorkHandler
+) -> None:
+    _, letters = await run_failing(engine, work, "parse")
+    gate = work.gate("parse")
+    retry_id = await retry_letters(engine.client, engine.backend.archive, letters)
+    await engine.client.cancel(retry_id)
+    cancelled = await wait_for_end(engine, retry_id)
+    gate.set()
+
+    again = await wait_for_end(engine, await engine.client.rerun(retry_id))
+
+    assert (cancelled.status, again.status) == ("CANCELLED", "COMPLETED")
+    assert again.output == {"text": "t"}
+
+
 async def test_a_letter_whose_rerun_completed_is_not_retried(
     engine: Engine, work: WorkHandler
 ) -> None:
@@ -251,6 +296,26 @@ async def test_a_letter_that_is_archived_after_a_rerun_is_deleted(
         assert await archive.count_dead_letters() == 0
 
 
+async def test_a_letter_that_is_archived_after_a_rerun_with_another_input_stays(
+    shared_redis: RedisServer, shared_postgres: PostgresServer, work: WorkHandler
+) -> None:
+    async with open_archived_engine(shared_redis, shared_postgres, work, flush_s=0.5) as archived:
+        client, archive = archived.client, archived.backend.archive
+        work.failures["parse"] = [ValueError("broken")]
+        execution_id = await client.submit(PIPELINE, {"text": "t"})
+        await client.wait_for_end(execution_id)
+
+        again = await client.rerun(execution_id, input={"text": "other"})
+        await client.wait_for_end(again)
+        async with asyncio.timeout(DEADLINE_S):  # these counts are those of PostgreSQL
+            while ExecutionState.COMPLETED not in await archive.count_headers(ALL_EXECUTIONS):
+                await archived.engine.clock.wait(asyncio.Event(), 0.01)
+
+        await wait_for_letters(archived.engine, 1)
+
+        assert await archive.count_dead_letters() == 1
+
+
 def test_a_letter_without_a_node_has_a_unique_name() -> None:
     first, second = make_dead_letter(""), make_dead_letter("", rejected_at=2.0)
     item = msgspec.structs.replace(
@@ -261,7 +326,7 @@ def test_a_letter_without_a_node_has_a_unique_name() -> None:
     assert format_letter_name(first) == format_letter_name(make_dead_letter(""))
     assert format_letter_name(first) != format_letter_name(second)
     assert format_letter_name(first).startswith("x1/~")
-    assert format_letter_name(item) == "x1/a b/7"
+    assert format_letter_name(item) == "x1/a b[7]"
 
 
 async def test_a_retry_deletes_the_letter_from_redis_and_postgresql(

@@ -18,12 +18,14 @@ from runnel.authoring.functions import SOURCE_LABEL
 from runnel.client.idempotency import KEY_LABEL
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
+from runnel.engine.worker import runner as runner_module
+from runnel.engine.worker import slots as slots_module
 from runnel.errors import InputError, InvalidInputError
 from runnel.ports.archive import ExecutionFilter
 from runnel.settings import read_settings
 from runnel.views.execution import ExecutionSummary
 from tests.integration import decorated_flows as flows
-from tests.waiting import wait_until
+from tests.waiting import wait_for_value, wait_until
 
 ANSWER = [2, ["A?", "B?"]]
 
@@ -113,6 +115,14 @@ async def test_an_execution_has_labels_for_its_key_and_its_source_folder() -> No
     assert summary.labels["team"] == "a"
     module = flows.__name__.replace(".", "/") + ".py"
     assert (Path(summary.labels[SOURCE_LABEL]) / module).samefile(flows.__file__)
+
+
+async def test_an_execution_has_the_priority_of_its_options() -> None:
+    await runnel.run(flows.diamond.run_options(priority=4), "a")
+
+    (summary,) = await list_summaries()
+    async with open_store_session(read_settings()) as session:
+        assert (await session.client.get(summary.execution_id)).priority == 4
 
 
 async def test_runs_with_the_same_key_share_one_execution(tmp_path: Path) -> None:
@@ -219,6 +229,34 @@ async def test_tasks_that_run_executions_do_not_block_each_other(
     assert results == [depth + 1] * count
 
 
+@pytest.mark.parametrize("flow", [flows.levels, flows.process_levels])
+async def test_a_task_that_may_not_wait_yet_begins_again_without_a_failed_attempt(
+    flow: "TracedWorkflow[[int], int]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots_module, "LENT_MAX", 1)
+    monkeypatch.setattr(runner_module, "WAITING_RETRY_S", 0.05)
+
+    async with asyncio.timeout(60):
+        results = await asyncio.gather(*(runnel.run(flow, 2) for _ in range(3)))
+
+    assert results == [3] * 3
+    async with open_store_session(read_settings()) as session:
+        listed = await session.client.list_executions(ExecutionFilter())
+        histories = [await session.client.history(summary.execution_id) for summary in listed]
+    assert len(histories) == 9
+    assert "TooManyWaitingTasksError" not in str(histories)
+
+
+async def test_a_label_with_a_reserved_name_is_refused() -> None:
+    labelled = flows.levels.run_options(labels={NESTING_LABEL: "abc"})
+
+    with pytest.raises(InputError, match=r"labels: 'runnel.nesting' begins with 'runnel.', which"):
+        await runnel.run(labelled, 1)
+    with pytest.raises(InputError, match=r"labels: 'runnel.x' begins with 'runnel.', which"):
+        async for _ in runnel.run_many(flows.levels, [{"depth": 1}], labels={"runnel.x": "1"}):
+            pass
+
+
 async def test_tasks_that_run_executions_are_nested_up_to_a_limit() -> None:
     with pytest.raises(WorkflowFailedError):
         await runnel.run(flows.levels, NESTING_MAX + 1)
@@ -255,7 +293,7 @@ async def test_a_process_that_serves_the_data_directory_starts_submitted_executi
     assert len(list(data_dir.glob("p*.lock"))) == 1  # no partition that the engine must find first
 
 
-async def test_an_execution_is_submitted_beside_an_engine_that_does_not_serve(
+async def test_an_execution_is_submitted_beside_an_engine_that_runs_only_its_own_executions(
     data_dir: Path,
 ) -> None:
     async with run_engine(await build_engine(read_settings())) as engine:
@@ -265,6 +303,51 @@ async def test_an_execution_is_submitted_beside_an_engine_that_does_not_serve(
     (summary,) = await list_summaries()
     assert summary.status is ExecutionState.PENDING
     assert len(list(data_dir.glob("p*.lock"))) == 2
+
+
+async def wait_until_status(execution_id: str, status: ExecutionState) -> None:
+    async def has_status() -> bool | None:
+        statuses = {summary.execution_id: summary.status for summary in await list_summaries()}
+        return True if statuses.get(ExecutionId(execution_id)) is status else None
+
+    await wait_for_value(has_status, every_s=0.02, deadline_s=30)
+
+
+@pytest.mark.parametrize("settings", [{}, {"concurrency": 2}])
+@pytest.mark.parametrize("place", ["same loop", "thread"])
+async def test_an_execution_is_submitted_to_the_engine_that_this_process_has_open(
+    tmp_path: Path, place: str, settings: dict[str, int]
+) -> None:
+    flow = flows.diamond.run_options(**settings)  # type: ignore[arg-type]
+    running = asyncio.create_task(runnel.run(flows.waiting, str(tmp_path / "go")))
+    if place == "thread":
+        await wait_until((tmp_path / "go.started").exists)
+        execution_id = await asyncio.to_thread(flow.submit, "a/b")
+    else:
+        # The task begins after the first one, whose engine is still being opened.
+        execution_id = await asyncio.create_task(runnel.submit(flow, "a/b"))
+
+    await wait_until_status(execution_id, ExecutionState.COMPLETED)
+    assert not running.done()
+    (tmp_path / "go").touch()
+    await running
+
+
+async def test_a_submitted_execution_survives_the_end_of_the_engine_of_this_process(
+    tmp_path: Path,
+) -> None:
+    running = asyncio.create_task(runnel.run(flows.waiting, str(tmp_path / "go")))
+    keyed = flows.held.run_options(key="later")
+    execution_id = await asyncio.create_task(runnel.submit(keyed))
+    await wait_until_status(execution_id, ExecutionState.RUNNING)
+    (tmp_path / "go").touch()
+    await running  # does not wait for the other execution
+
+    await wait_until_status(execution_id, ExecutionState.RUNNING)
+    async with open_store_session(read_settings()) as session:
+        await session.client.signal(ExecutionId(execution_id), "go", "sent")
+    assert await runnel.run(keyed) == "sent"
+    assert len(await list_summaries()) == 2
 
 
 async def test_a_value_of_a_skipped_node_is_null_wherever_it_is_returned() -> None:
@@ -278,11 +361,6 @@ async def test_a_value_of_a_skipped_node_is_null_wherever_it_is_returned() -> No
         "default": ["s", "u"],
     }
     assert await runnel.run(flows.skipped_alone, "a b") is None
-
-
-async def test_an_argument_of_a_skipped_node_fails_with_the_way_out() -> None:
-    with pytest.raises(WorkflowFailedError, match=r"was skipped .*runnel\.default\(…\) in Python"):
-        await runnel.run(flows.argument_of_skipped, "a b")
 
 
 async def test_a_default_replaces_null_and_missing_values_only() -> None:

@@ -56,7 +56,7 @@ async def test_a_trigger_starts_with_the_submitted_input(extra: str, tmp_path: P
 async def test_a_trigger_needs_an_input_while_the_submitted_one_is_unreadable(
     desk: ClientWithoutEngine,
 ) -> None:
-    execution_id = await desk.client.hold(WITH_SCHEMA, {"n": 1})
+    execution_id = await desk.client.hold(WITH_SCHEMA, {"n": "one"})
 
     async with asyncio.TaskGroup() as group:
         triggering = group.create_task(_trigger_refused(desk.client, execution_id))
@@ -66,6 +66,18 @@ async def test_a_trigger_needs_an_input_while_the_submitted_one_is_unreadable(
     async with asyncio.TaskGroup() as group:
         group.create_task(desk.client.trigger(execution_id, {"n": 1}))
         await desk.clock.advance(2 * START_TIMEOUT_S)
+    assert len(await desk.sent()) == 2
+
+
+async def test_a_submitted_input_that_fits_needs_no_process_to_be_triggered(
+    desk: ClientWithoutEngine,
+) -> None:
+    execution_id = await desk.client.hold(WITH_SCHEMA, {"n": 1})
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(desk.client.trigger(execution_id))
+        await desk.clock.advance(2 * START_TIMEOUT_S)
+
     assert len(await desk.sent()) == 2
 
 

@@ -45,9 +45,8 @@ async def read_unclaimed_tasks(backend: RedisPostgresBackend) -> list[bytes]:
     """Returns the encoded unclaimed tasks from Redis."""
     call, keys = backend.redis.pool.call, backend.redis.keys
     tasks: list[bytes] = []
-    for stream in await call("KEYS", f"{keys.tasks}*"):
-        for _, fields in await call("XRANGE", stream, "-", "+"):
-            tasks.append(dict(zip(fields[::2], fields[1::2], strict=True))[b"b"])
+    for lane in await call("KEYS", f"{keys.lanes}*"):
+        tasks += await call("ZRANGE", lane, 0, -1)
     return tasks
 
 

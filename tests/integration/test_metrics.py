@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from runnel.app.engine import run_engine
+from runnel.app.executor import WorkflowExecutor
 from runnel.app.wiring import build_memory_engine
-from runnel.authoring.context import Context
+from runnel.authoring.builder import WorkflowDAG
+from runnel.authoring.context import Context, StepContext
 from runnel.authoring.documents import read_document
 from runnel.core.workflow import Workflow
 from runnel.settings.model import Settings
@@ -106,6 +109,35 @@ async def test_a_missed_sla_is_counted_before_the_execution_ends() -> None:
 
     assert view.status == "COMPLETED"
     assert bench.read()["runnel_sla_misses_total"] == {("bills",): 1}
+
+
+async def test_an_executor_registers_its_metrics_in_a_registry_of_prometheus() -> None:
+    registry = CollectorRegistry()
+    executor = WorkflowExecutor(registry=registry)
+    fails = iter([True, False])
+
+    def extract(ctx: StepContext) -> float:
+        ctx.task.observe("extraction_confidence", 0.75, source="pdf")
+        if next(fails):
+            raise ConnectionError("away")
+        return 0.75
+
+    dag = WorkflowDAG("bills").add_step("extract", extract, retry_delay=0.01)
+    dag.add_step("review", print, depends_on=["extract"], condition=lambda _ctx: False)
+
+    result = await executor.execute(dag)
+
+    samples = parse_samples(generate_latest(registry).decode())
+    assert result.status == "COMPLETED"
+    assert samples["runnel_executions_finished_total"] == {("completed", "bills"): 1}
+    assert samples["runnel_nodes_settled_total"] == {
+        ("step", "completed"): 1,
+        ("step", "skipped"): 1,
+    }
+    assert samples["runnel_retries_total"] == {("step",): 1}
+    assert samples["runnel_task_duration_seconds_count"][("step",)] >= 2
+    assert samples["runnel_user_extraction_confidence_count"] == {("step", "pdf"): 2}
+    assert samples["runnel_user_extraction_confidence_sum"] == {("step", "pdf"): 1.5}
 
 
 @pytest.mark.parametrize("name", ["runnel.telemetry.prometheus", "prometheus_client", "uvicorn"])

@@ -83,7 +83,7 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
         "say": ["{{ secrets.token }} used"],
     }
     assert (detail.inputs, detail.dependencies) == ({"a": {"n": 7}}, {"a": NodeState.COMPLETED})
-    assert (detail.state, detail.error, detail.items) == (NodeState.COMPLETED, None, None)
+    assert (detail.status, detail.error, detail.items) == (NodeState.COMPLETED, None, None)
     assert SECRET not in str(detail)
     assert detail.output == view.nodes["b"].output
 
@@ -127,7 +127,7 @@ async def test_items_of_a_map_are_shown_in_pages_and_individually(
     assert (first.items.count, first.items.settled, first.items.next) == (7, 7, 3)
     assert [item.item for item in (*first.items.items, *second.items.items)] == list(range(7))
     assert [item.output for item in second.items.items] == [{"v": 4}, {"v": 5}, {"v": 6}]
-    assert {item.state for item in first.items.items} == {NodeState.COMPLETED}
+    assert {item.status for item in first.items.items} == {NodeState.COMPLETED}
     assert second.items.next is None
     assert (sixth.item, sixth.config, sixth.output, sixth.items) == (5, {"v": 5}, {"v": 5}, None)
     assert [(attempt.number, attempt.outcome) for attempt in sixth.attempts] == [
@@ -152,13 +152,13 @@ async def test_a_failed_item_shows_its_error_and_the_others_their_states(
     failed = await engine.client.node(ExecutionId(view.execution_id), "each", item=1)
 
     assert detail.items is not None
-    assert [item.state for item in detail.items.items] == [
+    assert [item.status for item in detail.items.items] == [
         NodeState.COMPLETED,
         NodeState.FAILED,
         NodeState.CANCELLED,
         NodeState.CANCELLED,
     ]
-    assert str(detail.error) == "ValueError: item 1: bad item"
+    assert str(detail.error) == "ValueError: each[1]: bad item"
     assert str(failed.error) == "ValueError: bad item"
     assert [line.text for line in failed.attempts[0].logs] == ["hello"]
     assert failed.attempts[0].worker != ""
@@ -191,7 +191,7 @@ async def test_a_node_that_has_not_settled_shows_its_reason_to_wait(
 
     assert child.child_id is not None
     assert child.waits_for == f"child execution {child.child_id}"
-    assert (ok.waits_for, ok.state, ok.config) == (
+    assert (ok.waits_for, ok.status, ok.config) == (
         "signal 'go'",
         NodeState.WAITING,
         {"signal": "go"},
@@ -235,7 +235,7 @@ async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: Engine
 
     assert detail.config is None
     assert "nothing" in (detail.config_error or "")
-    assert detail.state is NodeState.FAILED
+    assert detail.status is NodeState.FAILED
 
 
 async def test_the_error_names_an_unknown_node_or_item(engine: Engine) -> None:

@@ -11,7 +11,7 @@ from runnel.app.private_servers.postgres import PostgresServer
 from runnel.backends.postgres.database import SQL, PostgresDatabase, PostgresOptions
 from runnel.backends.postgres.health import read_archive_facts
 from runnel.backends.postgres.ledger import build_record_values
-from runnel.backends.postgres.migrations import load_migrations, migrate
+from runnel.backends.postgres.migrations import find_migration_version, load_migrations, migrate
 from runnel.backends.postgres.records import PostgresRetention
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import DefinitionHash, ExecutionId
@@ -34,6 +34,13 @@ FROM pg_indexes WHERE schemaname = replace($1, '"', '')
 UNION ALL
 SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid), NULL, NULL
 FROM pg_constraint WHERE connamespace = to_regnamespace($1) AND contype <> 'n'
+UNION ALL
+SELECT 'view', viewname, '', definition, NULL, NULL
+FROM pg_views WHERE schemaname = replace($1, '"', '')
+UNION ALL
+SELECT 'function', proname, pg_get_function_arguments(oid),
+    replace(pg_get_functiondef(oid), replace($1, '"', ''), ''), NULL, NULL
+FROM pg_proc WHERE pronamespace = to_regnamespace($1)
 ORDER BY 1, 2, 3
 """
 FILL = f"""
@@ -175,6 +182,42 @@ async def test_the_migrations_lead_to_the_schema_of_a_new_database(connection: A
     assert set(versions) == {max(load_migrations())}
     assert shapes[0] == shapes[1]
     assert len(shapes[0]) > 80
+
+
+async def test_the_views_show_executions_of_an_earlier_schema(connection: Any) -> None:
+    schema, views = make_schema_name(), find_migration_version("sql_views")
+    await connection.execute(f'CREATE SCHEMA "{schema}"; SET search_path TO "{schema}"')
+    await connection.execute("CREATE TABLE versions (version integer PRIMARY KEY)")
+    await connection.execute("ALTER TABLE versions ADD applied_at timestamptz DEFAULT now()")
+    for version, statements in load_migrations().items():
+        if version < views:
+            await connection.execute(statements)
+            await connection.execute("INSERT INTO versions VALUES ($1)", version)
+    await connection.execute(FILL)
+    created = (
+        b'[1,7.0,[{"type":"ExecutionCreated","execution_id":"x000007","workflow":"w7","version":1,'
+        b'"definition":"hash","input":{"data":{"n":7},"size":7},"created_at":7.0},'
+        b'{"type":"NodeCompleted","node":"n1","output":{"data":[1],"size":3}}]]'
+    )
+    await connection.execute(
+        "UPDATE audit_log SET entry = $1 WHERE aggregate_id = 'x000007' AND sequence = ("
+        "SELECT min(sequence) FROM audit_log WHERE aggregate_id = 'x000007')",
+        created,
+    )
+
+    await migrate(connection, schema)
+
+    await connection.execute(f'SET search_path TO "{schema}"')
+    execution = await connection.fetchrow(
+        "SELECT input::text, output, extract(epoch FROM created_at)::integer "
+        "FROM execution_values WHERE execution_id = 'x000007'"
+    )
+    nodes = await connection.fetch(
+        "SELECT node_id, output::text FROM node_values WHERE execution_id = 'x000007' "
+        "AND output IS NOT NULL"
+    )
+    assert tuple(execution) == ('{"n": 7}', None, 7)
+    assert [tuple(row) for row in nodes] == [("n1", "[1]")]
 
 
 async def test_migrations_are_numbered_without_a_gap() -> None:

@@ -94,7 +94,7 @@ async def test_a_task_is_pushed_to_a_waiting_worker_without_being_queued(
         await issue(backend, lease, "a")
 
     assert claimed.result() == ["a"]
-    assert await backend.pool.call("EXISTS", backend.keys.tasks + "default") == 0
+    assert await backend.pool.call("EXISTS", backend.keys.arrivals + "default") == 0
     assert list(await backend.tasks.report("w", [make_completion("a")])) == [True]
     assert list(await backend.store.unknown_tasks(0, [make_token("a")])) == []
 

@@ -104,7 +104,7 @@ async def test_nothing_is_left_on_the_server_when_all_has_ended(url: str, tmp_pa
     of_tasks = [
         ("HLEN", keys.task_locations),
         ("HLEN", keys.workers),
-        ("XLEN", f"{keys.tasks}default"),
+        ("ZCARD", f"{keys.arrivals}default"),
     ]
     sizes = [await backend.pool.call(*command) for command in (*of_partitions, *of_tasks)]
     records = [await backend.store.observe(number) for number in await backend.store.partitions()]

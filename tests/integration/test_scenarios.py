@@ -19,6 +19,7 @@ from tests.engines import (
     wait_for_end,
 )
 from tests.redis_postgres import open_archived_engine
+from tests.waiting import wait_until
 
 QUICK = RetryPolicy(max_retries=2, initial_delay=0.01, jitter=False)
 
@@ -166,6 +167,38 @@ async def test_a_cancel_stops_the_running_code_and_runs_the_cleanup(
     assert get_node_states(view) == {"a": "CANCELLED", "b": "CANCELLED", "tidy": "COMPLETED"}
     assert view.status == "CANCELLED"
     assert work.cancelled == ["a"]
+
+
+@pytest.mark.parametrize("cause", ["cancel", "fail fast", "timeout"])
+async def test_the_cleanup_runs_after_the_code_of_cancelled_tasks_has_ended(
+    engine: Engine, work: WorkHandler, cause: str
+) -> None:
+    work.gate("slow")
+    may_end = work.delay_end("slow")
+    may_fail = work.gate("other")
+    work.failures["other"] = [ValueError("bad")]
+    tidy = make_node("tidy", "slow", "other", run_when=RunWhen.ALL_SETTLED)
+    timeout_s = 0.5 if cause == "timeout" else None
+    definition = make_workflow(
+        make_node("slow"), make_node("other"), tidy, timeout_seconds=timeout_s
+    )
+    execution_id = await engine.client.submit(definition)
+    await work.entered["slow"].wait()
+    await work.entered["other"].wait()
+
+    if cause == "cancel":
+        await engine.client.cancel(execution_id)
+    elif cause == "fail fast":
+        may_fail.set()
+    await wait_until(lambda: "slow" in work.cancelled)
+    during = await engine.client.get(execution_id)
+    may_end.set()
+    view = await wait_for_end(engine, execution_id)
+
+    assert get_node_states(during)["slow"] == "CANCELLED"
+    assert get_node_states(during)["tidy"] == "PENDING"
+    assert get_node_states(view)["tidy"] == "COMPLETED"
+    assert work.ended.index("slow") < work.ended.index("tidy")
 
 
 async def test_a_map_runs_over_a_list_from_a_former_node(engine: Engine) -> None:

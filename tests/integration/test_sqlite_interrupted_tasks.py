@@ -83,7 +83,9 @@ async def test_no_task_is_blamed_for_the_end_of_a_draining_process(
     assert await second.store.unknown_tasks(0, held) == dict.fromkeys(held, LossKind.NOT_STARTED)
 
 
-async def test_each_partition_has_its_own_file_of_running_tasks(open_backend: Open) -> None:
+async def test_tasks_of_two_partitions_of_a_dead_process_were_running_together(
+    open_backend: Open,
+) -> None:
     first = await open_backend("one")
     await begin(first, "a", partition=0)
     await begin(first, "b", partition=1)
@@ -93,7 +95,7 @@ async def test_each_partition_has_its_own_file_of_running_tasks(open_backend: Op
     await second.store.acquire(1, "two")
 
     unknown = await second.store.unknown_tasks(1, [make_token("a"), make_token("b")])
-    assert unknown == {make_token("a"): None, make_token("b"): LossKind.ALONE}
+    assert unknown == {make_token("a"): None, make_token("b"): LossKind.TOGETHER}
 
 
 async def test_a_released_partition_blames_no_task(open_backend: Open, tmp_path: Path) -> None:

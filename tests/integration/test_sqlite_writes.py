@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +12,8 @@ from typing import NoReturn
 import pytest
 
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.backends.sqlite.database import Durability
+from runnel.backends.sqlite.database import FILE_NAME, Durability
+from runnel.backends.sqlite.records import BUCKETS_PER_DELETION
 from runnel.backends.sqlite.writer import CHECKPOINT_ROWS, Checkpointer
 from runnel.core.ids import DefinitionHash
 from runnel.engine.clock import RealClock
@@ -296,3 +298,25 @@ def everything() -> Commit:
 
 def rows_in(db: sqlite3.Connection, table: str) -> int:
     return int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+async def test_a_bucket_for_each_user_is_deleted_once_it_is_full(
+    backend: SqliteBackend, clock: FakeClock, tmp_path: Path
+) -> None:
+    async def take(tag: str) -> None:
+        await backend.tasks.take_token(tag, rate_per_second=1.0, burst=1, wait_s_max=0.0)
+
+    for number in range(BUCKETS_PER_DELETION):
+        await take(f"user-{number}")
+    await clock.advance(0.5)
+    await take("user-0")
+    kept = count_buckets(tmp_path)
+    await clock.advance(2.0)
+    await take("user-new")
+
+    assert (kept, count_buckets(tmp_path)) == (BUCKETS_PER_DELETION, 1)
+
+
+def count_buckets(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / FILE_NAME)) as db:
+        return int(db.execute("SELECT count(*) FROM buckets").fetchone()[0])

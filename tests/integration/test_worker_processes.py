@@ -22,7 +22,7 @@ from runnel.engine.worker.child_process import ChildProcess, ChildProcessPool, N
 from runnel.errors import Skip
 from tests.integration import child_functions
 from tests.unit.engine.worker.worker_harness import WorkerHarness
-from tests.waiting import wait_until
+from tests.waiting import wait_for_value, wait_until
 
 HERE = "tests.integration.child_functions"
 
@@ -220,6 +220,67 @@ async def test_a_suspect_dies_alone_in_a_child_process_and_its_worker_continues(
     assert (died.was_started, died.was_alone) == (True, True)
     assert died.reason == "the process that ran the task ended with exit code 7"
     assert completed.output.decode() != os.getpid()  # type: ignore[union-attr]  # in a child
+
+
+async def test_a_suspect_in_a_child_process_is_not_blamed_for_the_death_of_its_worker(
+    stage: WorkerHarness, tmp_path: Path
+) -> None:
+    args = {"pid_file": str(tmp_path / "pid"), "awaited": str(tmp_path / "awaited")}
+    async with stage.working():
+        await stage.issue(make_suspect(stage, "wait_for_file", args))
+        await read_pids(tmp_path / "pid")
+        [record] = await stage.backend.tasks.workers()
+        await stage.backend.store.lose_worker_tasks(record)
+        reports = await stage.read_reports()
+        stage.stop_now.set()
+
+    [lost] = [report for report in reports if isinstance(report, TaskLost)]
+    assert (lost.was_started, lost.was_alone) == (False, False)
+
+
+async def test_a_child_process_that_dies_while_its_worker_stops_is_not_a_crash(
+    stage: WorkerHarness, tmp_path: Path
+) -> None:
+    args = {"pid_file": str(tmp_path / "pid"), "awaited": str(tmp_path / "awaited")}
+    async with stage.working():
+        await stage.issue(make_suspect(stage, "wait_for_file", args))
+        [child] = await read_pids(tmp_path / "pid")
+        stage.stop.set()
+        await wait_until_draining(stage)
+        os.kill(child, signal.SIGKILL)
+
+    [lost] = [report for report in await stage.read_reports() if isinstance(report, TaskLost)]
+    assert (lost.was_started, lost.was_alone) == (False, False)
+
+
+async def wait_until_draining(stage: WorkerHarness) -> None:
+    async def find_draining() -> bool | None:
+        [record] = await stage.backend.tasks.workers()
+        return True if record.about is not None and record.about.is_draining else None
+
+    await wait_for_value(find_draining, every_s=0.01, deadline_s=10)
+
+
+async def test_a_child_process_continues_after_a_signal_to_all_processes_of_a_service(
+    stage: WorkerHarness, tmp_path: Path
+) -> None:
+    args = {"pid_file": str(tmp_path / "pid"), "awaited": str(tmp_path / "awaited")}
+    async with stage.working():
+        await stage.issue(make_process_task(stage, "wait_for_file", args))
+        [child] = await read_pids(tmp_path / "pid")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(child, number)
+        stage.stop.set()
+        (tmp_path / "awaited").touch()
+        [completed] = await stage.results()
+
+    assert completed.output.decode() == "done"  # type: ignore[union-attr]  # completed
+
+
+async def test_processes_of_user_code_do_not_ignore_signals(stage: WorkerHarness) -> None:
+    task = make_process_task(stage, "terminate_fork_and_program")
+
+    assert await stage.output(task) == [-signal.SIGTERM, -signal.SIGTERM]
 
 
 async def test_a_suspect_that_no_other_process_can_import_runs_in_its_worker(

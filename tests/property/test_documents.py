@@ -68,6 +68,7 @@ def workflows(draw: st.DrawFn, *, depth: int = 1) -> Workflow:
         timeout_seconds=draw(st.none() | seconds),
         sla_seconds=draw(st.none() | seconds),
         max_concurrency=draw(st.none() | st.integers(1, 9)),
+        priority=draw(st.integers(-100, 100)),
         rate_limits=draw(
             st.dictionaries(names, st.builds(RateLimit, rate_per_second=seconds), max_size=2)
         ),

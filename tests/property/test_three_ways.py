@@ -67,10 +67,9 @@ class Written:
 
 @dataclass
 class Draft:
-    """The nodes drawn so far. `skipped` are nodes that a condition may skip."""
+    """The nodes drawn so far."""
 
     nodes: list[Written] = field(default_factory=list)
-    skipped: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -121,7 +120,7 @@ def a_result(draw: st.DrawFn, draft: Draft, *, is_lenient: bool) -> Value:
     path = draw(paths)
     node_id = draft.ids[at]
     source = (node_id if node_id.isidentifier() else f"nodes['{node_id}']") + PATHS[path]
-    if not is_lenient and node_id not in draft.skipped:
+    if not is_lenient:
         return Value(f"r{at}{path}", f"{{{{ {source} }}}}", source)
     source += " | default(none)"
     return Value(f"r{at}{path}", f"{{{{ {source} }}}}", f"({source})")
@@ -254,8 +253,6 @@ def programs(draw: st.DrawFn) -> tuple[str, dict[str, Json]]:
         parents = _parents(node.document, draft.ids)
         if node.document.pop("after", None):
             node.document["dependencies"] = parents
-        if _may_skip(node.document, parents, draft.skipped):
-            draft.skipped.add(str(node.document["id"]))
         draft.nodes.append(node)
     returned = a_value(draw, draft)
     on_failure = draw(policies)
@@ -364,16 +361,6 @@ def _parents(document: dict[str, Json], earlier: list[str]) -> list[str]:
         for node in earlier
         if node in after or re.search(rf"(?<![\w-]){re.escape(node)}(?![\w-])", text)
     ]
-
-
-def _may_skip(document: dict[str, Json], parents: list[str], skipped: set[str]) -> bool:
-    if "condition" in document:
-        return True
-    are_skipped = [parent in skipped for parent in parents]
-    rule = document.get("run_when", "default")
-    if rule == "all_completed":
-        return any(are_skipped)
-    return rule == "default" and bool(are_skipped) and all(are_skipped)
 
 
 def _is_last_alone(returned: Value, draft: Draft) -> bool:

@@ -16,6 +16,7 @@ from runnel.core.commands import (
     TaskCompleted,
     TaskLost,
     TaskSkipped,
+    TaskStopped,
 )
 from runnel.core.decide import attempts as task
 from runnel.core.decide import lifecycle
@@ -31,9 +32,9 @@ from runnel.core.ids import TaskToken
 from runnel.core.retry import ErrorInfo, RetryPolicy
 from runnel.core.values import NULL
 from runnel.core.workflow import RateLimit
-from runnel.engine.worker.runner import RateLimiter
+from runnel.engine.worker.runner import RateLimiter, RunnerPool
 from runnel.engine.worker.slots import Slots
-from runnel.engine.worker.task_run import TaskRun
+from runnel.engine.worker.task_run import StopReason, TaskRun
 from runnel.ports.store import Commit, Lease
 from runnel.ports.workers import WorkerRecord
 from simulation.backend import _RemoteStore
@@ -105,6 +106,23 @@ def force_spares_children(patch: Patch) -> None:
         send(self, command)
 
     patch.setattr(DecisionContext, "send", gentle)
+
+
+def clean_up_does_not_wait(patch: Patch) -> None:
+    """Drops cancelled tasks without waiting for the end of their code."""
+    patch.setattr(closing, "_find_stop_due", lambda _turn: None)
+
+
+def stop_is_reported_too_early(patch: Patch) -> None:
+    """The worker reports the end of stopped code before the code has ended."""
+    stop = RunnerPool.stop
+
+    def report_first(self: RunnerPool, run: TaskRun, reason: StopReason, **options: Any) -> None:
+        if reason is StopReason.DROPPED:
+            self._reporter.put(TaskStopped(token=run.token))
+        stop(self, run, reason, **options)
+
+    patch.setattr(RunnerPool, "stop", report_first)
 
 
 def force_is_ignored(patch: Patch) -> None:
@@ -316,6 +334,8 @@ ALL: tuple[Bug, ...] = (
     child_outlives_its_parent,
     force_spares_children,
     force_is_ignored,
+    clean_up_does_not_wait,
+    stop_is_reported_too_early,
     every_loss_is_a_crash,
     every_task_of_a_dead_worker_was_alone,
     losses_are_not_counted,

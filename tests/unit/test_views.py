@@ -1,8 +1,13 @@
 """Views in JSON and back: times are texts there, and seconds here."""
 
+import importlib
+import pkgutil
+
 import msgspec
 import pytest
 
+from runnel import StepResult, views
+from runnel.cli.session import stuck
 from runnel.core.ids import ExecutionId
 from runnel.views import (
     Timestamp,
@@ -89,3 +94,23 @@ def test_a_schema_says_that_a_time_is_text() -> None:
     schema = schema_hook(Timestamp)
 
     assert (schema["type"], schema["format"]) == ("string", "date-time")
+
+
+def test_every_view_calls_its_state_status() -> None:
+    modules = [
+        importlib.import_module(f"runnel.views.{module.name}")
+        for module in pkgutil.iter_modules(views.__path__)
+    ]
+    fields = {
+        f"{name}.{field}"
+        for module in [*modules, stuck]
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+        if kind.__module__ == module.__name__
+        for field in kind.__struct_fields__
+    }
+
+    assert {field for field in fields if field.endswith(".state")} == set()
+    assert {"NodeView.status", "NodeDetail.status", "WorkerView.status"} < fields
+    assert {"ExecutionView.status", "NodeWait.status"} < fields
+    assert "status" in StepResult.__annotations__

@@ -32,16 +32,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("task", "workflow", "Task", "handler", "text", "default", "item", "secret"),
         *("sleep", "wait_for_signal", "RetryPolicy", "Cache", "RateLimit"),
     ),
-    "Run workflows": ("run", "submit", "load_file"),
+    "Run workflows": ("run", "run_many", "BatchResult", "submit", "load_file"),
     "Inside a task": ("Context", "Skip"),
     "Call a server": (
-        *("Client", "SyncClient", "ExecutionFilter", "Rerun", "Schedule", "Webhook"),
+        *("Client", "SyncClient", "ExecutionFilter", "LettersOf", "Rerun", "Schedule", "Webhook"),
         "WebhookKind",
     ),
     "Add handlers": ("HandlerRegistry",),
     "Run functions in one process": (
         *("WorkflowDAG", "WorkflowExecutor", "WorkflowResult", "StepResult", "StepContext"),
-        "TokenBucketRateLimiter",
+        *("StepCache", "TokenBucketRateLimiter"),
     ),
     "Errors": ("RunnelError", "InvalidWorkflowError", "TraceError", "WorkflowFailedError"),
 }

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from runnel import errors
-from runnel.core.message_text import escape_unprintable
+from runnel.core.message_text import describe_value, escape_unprintable
 from runnel.core.values import Json
 from runnel.errors import (
     InvalidInputError,
@@ -193,7 +193,7 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
 async def handle_invalid_request(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         return make_internal_error_response()
-    problems = [(_format_path(item["loc"]), _format_message(item)) for item in error.errors()]
+    problems = [(_format_path(item), _format_message(item)) for item in error.errors()]
     detail = "the request is not valid: " + "; ".join(
         f"{path}: {message}" for path, message in problems
     )
@@ -245,14 +245,69 @@ def _escape_surrogates(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _format_path(location: Sequence[str | int]) -> str:
+def _format_path(error: Mapping[str, Any]) -> str:
     """Returns `$.nodes[2]` for a place in a body, the name for a parameter."""
-    source, *steps = location
+    source, *steps = error["loc"]
+    if error["type"] == "json_invalid":
+        return "$"  # the step is a position in the text
     if source != "body":
         return ".".join(map(str, steps)) or str(source)
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-def _format_message(error: Mapping[str, object]) -> str:
-    message = str(error.get("msg", "it is not valid"))
-    return message[:1].lower() + message[1:]
+# What pydantic expected, by the type of its error. `{name}` is a value of the error's context.
+_EXPECTED: Mapping[str, str] = {
+    **dict.fromkeys(("string_type", "string_unicode", "bytes_type"), "a text"),
+    **dict.fromkeys(
+        ("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "a whole number"
+    ),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("list_type", "tuple_type", "set_type"), "a list"),
+    **dict.fromkeys(
+        ("dict_type", "mapping_type", "model_type", "model_attributes_type"), "an object"
+    ),
+    **dict.fromkeys(
+        ("datetime_type", "datetime_parsing", "datetime_from_date_parsing"),
+        "a date and time such as 2026-01-31T12:00:00Z",
+    ),
+    "none_required": "null",
+    "literal_error": "{expected}",
+    "enum": "{expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "string_too_short": "a text of at least {min_length} characters",
+    "string_too_long": "a text of at most {max_length} characters",
+    "string_pattern_mismatch": "a text that matches '{pattern}'",
+    "too_short": "at least {min_length} items",
+    "too_long": "at most {max_length} items",
+}
+_SIZE_ERRORS = frozenset({"too_short", "too_long"})
+
+
+def _format_message(error: Mapping[str, Any]) -> str:
+    """Returns what was expected and what was found; pydantic's own text for a rare problem."""
+    kind, context = str(error.get("type")), error.get("ctx") or {}
+    found = error.get("input")
+    if kind == "missing":
+        return "it is missing"
+    if kind == "extra_forbidden":
+        return "there is no such field; remove it"
+    if kind == "json_invalid":
+        return f"the body is not JSON: {context.get('error', 'it ends early')}"
+    if kind in _EXPECTED:
+        limits = {
+            name: f"{value:g}" if isinstance(value, float) else value
+            for name, value in context.items()
+        }
+        expected = _EXPECTED[kind].format_map(limits)
+        shown = f"{len(found or ())}" if kind in _SIZE_ERRORS else describe_value(found)
+        return re.sub(r"\b1 (item|character)s\b", r"1 \1", f"expected {expected}, got {shown}")
+    return _lower_first(str(error.get("msg", "it is not valid")).removeprefix("Value error, "))
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

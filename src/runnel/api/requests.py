@@ -16,12 +16,12 @@ from runnel.authoring.documents.files import parse_data, parse_json
 from runnel.client.definitions import AUTHOR_CHARS_MAX
 from runnel.client.idempotency import KEY_CHARS_MAX
 from runnel.client.reruns import RerunSpec
+from runnel.client.submissions import INPUTS_MAX
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.core.validation.checks import NAME, NAME_CHARS_MAX
-from runnel.core.validation.handler_settings import mock_incomplete_services
 from runnel.core.values import Json
-from runnel.core.workflow import CHILD_WORKFLOW, Workflow
+from runnel.core.workflow import CHILD_WORKFLOW, PRIORITY_MAX, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, MalformedBodyError, NotFoundError
 from runnel.ports.archive import ExecutionFilter, PageCursor
 from runnel.views.token import Scope
@@ -86,8 +86,7 @@ async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Wo
             children[name] = (await app_state.client.library.find(name)).graph.workflow
         except NotFoundError:
             continue  # read_document reports the unknown name and its place
-    workflow = read_document(data, resolve=children.get, retry=app_state.settings.retry)
-    return mock_incomplete_services(workflow) if app_state.settings.mocks_services else workflow
+    return read_document(data, resolve=children.get, retry=app_state.settings.retry)
 
 
 def _find_child_workflow_names(data: Json) -> Iterator[str]:
@@ -165,6 +164,12 @@ def _decode_header(value: object) -> object:
     except UnicodeError:
         return value
 
+
+PriorityField: TypeAlias = Annotated[
+    int | None,
+    Field(ge=-PRIORITY_MAX, le=PRIORITY_MAX, description="The priority of the workflow by default"),
+]
+IdempotencyKey: TypeAlias = Annotated[str, Field(min_length=1, max_length=KEY_CHARS_MAX)]
 
 IdempotencyKeyHeader: TypeAlias = Annotated[
     str | None,
@@ -263,14 +268,39 @@ class SignalRequest(RequestBody):
 
 
 class RunRequest(RequestBody):
-    """Input, labels and version of a new execution."""
+    """Input, labels, priority and version of a new execution."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": {"n": 1}}]})
 
     input: Any = Field(default=None, description="An empty object by default")
     labels: dict[str, str] = Field(default={})
+    priority: PriorityField = None
     version: int | None = Field(
         default=None, ge=1, le=VERSION_MAX, description="The active version by default"
+    )
+    hold: bool = Field(
+        default=False,
+        description="The execution waits for `POST /v1/workflow/trigger/{execution_id}`, which "
+        "checks the input and may replace it",
+    )
+
+
+class BatchRequest(RequestBody):
+    """Inputs, labels, priority and version of new executions: one execution for each input."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": [{"n": 1}, {"n": 2}]}]})
+
+    inputs: list[Any] = Field(min_length=1, max_length=INPUTS_MAX)
+    labels: dict[str, str] = Field(default={}, description="The labels of each execution")
+    priority: PriorityField = None
+    version: int | None = Field(
+        default=None, ge=1, le=VERSION_MAX, description="The active version by default"
+    )
+    idempotency_keys: list[IdempotencyKey] | None = Field(
+        default=None,
+        max_length=INPUTS_MAX,
+        description="One key for each input: an input with a known key is not started again. By "
+        "default, the header `Idempotency-Key` with `:` and the index of the input",
     )
 
 

@@ -32,11 +32,13 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
         data_dir: str | Path | None = None,
         labels: Mapping[str, str] | None = None,
         concurrency: int | None = None,
+        priority: int | None = None,
     ) -> Self:
         """Returns a copy of the workflow with other options for `run` and `submit`.
 
         A `key` names one execution. Another run with the same key does not start a new one: it
         returns the result of a finished execution, and resumes one whose process was killed.
+        Without a `priority`, an execution has the priority of the workflow.
         """
         from runnel.app.run import RunOptions
 
@@ -47,6 +49,7 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
             data_dir=None if data_dir is None else Path(data_dir),
             labels=labels or {},
             concurrency=concurrency,
+            priority=priority,
         )
         return self._copy_with(_run_options=options)
 

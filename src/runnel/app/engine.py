@@ -71,6 +71,7 @@ class Engine:
             owns=self._owns,
             feed_reader=self.feed_reader,
             graphs=graphs,
+            mocks_services=settings.mocks_services,
         )
         self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
         self._home_partition: int | None = None
@@ -248,6 +249,11 @@ class SharedResourcePool(Generic[T]):
         self._running: dict[
             asyncio.AbstractEventLoop, tuple[SharedResource[T], asyncio.Task[None]]
         ] = {}
+
+    def is_open(self) -> bool:
+        """Returns True if the resource is open on this event loop, or is being opened."""
+        running = self._running.get(asyncio.get_running_loop())
+        return running is not None and not running[1].done()
 
     @asynccontextmanager
     async def use(self, open_: OpenResource[T]) -> AsyncIterator[SharedResource[T]]:

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from runnel.app.engine import ClockAndIds, Engine, SharedResource, SharedResourcePool, run_engine
 from runnel.app.live_execution import LiveExecution, WorkflowResult, build_workflow_result
 from runnel.app.rate_limiter import TokenBucketRateLimiter
-from runnel.authoring.builder import STEP_HANDLER, WorkflowDAG
+from runnel.app.step_cache import MemoryStepCache, StepResultCache, StoredStepCache
+from runnel.authoring.builder import STEP_HANDLER, Step, WorkflowDAG
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
 from runnel.authoring.context import STEP_OUTPUTS, Context
 from runnel.authoring.registry import HandlerRegistry
@@ -29,18 +30,24 @@ from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports import Backend
 from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
+from runnel.telemetry.metrics import MetricsTelemetry
 
 # Concurrent `execute` calls of one executor share an engine per event loop.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorOptions:
-    """The options of a WorkflowExecutor. `data_dir` None keeps everything in memory."""
+    """The options of a WorkflowExecutor. `data_dir` None keeps everything in memory.
+
+    `cache` has the results of steps with a StepCache, if there is no `data_dir`.
+    """
 
     max_concurrency: int = 4
     limiters: Mapping[str, TokenBucketRateLimiter] = field(default_factory=dict)
     data_dir: Path | None = None
-    clock: Clock = field(default_factory=RealClock)
+    clock: Clock
+    metrics: MetricsTelemetry | None = None
+    cache: MemoryStepCache
 
 
 class StepHost:
@@ -58,11 +65,19 @@ class StepHost:
             raise BrokenInvariantError("the engine was used before it was opened")
         return self._engine
 
+    @property
+    def cache(self) -> StepResultCache:
+        if self._options.data_dir is None:
+            return self._options.cache
+        return StoredStepCache(self.engine.backend.tasks)
+
     @asynccontextmanager
     async def run(self) -> AsyncIterator["StepHost"]:
         try:
             self._engine = await self._open_engine()
             self._engine.event_bus.watch(self._on_event)
+            if self._options.metrics is not None:
+                self._engine.event_bus.add_sink(self._options.metrics)
             async with run_engine(self._engine):
                 yield self
         finally:
@@ -145,6 +160,12 @@ class StepHost:
             live.apply_events(event.events)
 
 
+class MetricRegistry(Protocol):
+    """A registry of prometheus_client, such as `prometheus_client.REGISTRY`."""
+
+    def register(self, collector: Any) -> None: ...
+
+
 class WorkflowExecutor:
     """Runs workflows of Python functions, at most `max_concurrency` steps at a time.
 
@@ -154,6 +175,10 @@ class WorkflowExecutor:
 
     With `data_dir` everything is also stored there, for `runnel list` and `runnel show`. The
     context and all results must be JSON then. `runnel resume` can't resume such executions.
+
+    With `registry`, such as `prometheus_client.REGISTRY`, the executor registers its metrics there:
+    executions, steps by outcome, durations, retries, and what steps measure with
+    `ctx.task.metrics`.
     """
 
     def __init__(
@@ -163,17 +188,21 @@ class WorkflowExecutor:
         *,
         retry: RetryPolicy | None = None,
         data_dir: str | Path | None = None,
+        registry: MetricRegistry | None = None,
         clock: Clock | None = None,
     ) -> None:
         limiters = dict(rate_limiters or {})
         _check_arguments(max_concurrency, limiters)
         self._retry = retry
         self._is_durable = data_dir is not None
+        clock = clock or RealClock()
         self._options = ExecutorOptions(
             max_concurrency=max_concurrency,
             limiters=limiters,
             data_dir=None if data_dir is None else Path(data_dir),
-            clock=clock or RealClock(),
+            clock=clock,
+            metrics=None if registry is None else _register_metrics(registry),
+            cache=MemoryStepCache(clock),
         )
         self._hosts: SharedResourcePool[StepHost] = SharedResourcePool()
 
@@ -193,9 +222,8 @@ class WorkflowExecutor:
             )
         workflow = dag.to_workflow(retry=self._retry)
         input_values = _check_context(context)
-        live = LiveExecution(dag.steps, input_values, is_durable=self._is_durable)
         async with self._hosts.use(lambda: StepHost(self._options).run()) as shared:
-            return await self._run(shared, workflow, live, input_values if self._is_durable else {})
+            return await self._run(shared, workflow, dag.steps, input_values)
 
     def execute_sync(
         self, dag: WorkflowDAG, context: Mapping[str, Any] | None = None
@@ -213,14 +241,16 @@ class WorkflowExecutor:
         self,
         shared: SharedResource[StepHost],
         workflow: Workflow,
-        live: LiveExecution,
-        stored: Mapping[str, Any],
+        steps: Mapping[str, Step],
+        input_values: dict[str, Any],
     ) -> WorkflowResult:
         host = await shared.wait_until_opened()
         engine = host.engine
+        live = LiveExecution(steps, input_values, is_durable=self._is_durable, cache=host.cache)
+        stored = input_values if self._is_durable else {}
         caller = host.find_caller()
         async with nullcontext() if caller is None else caller.lend():
-            execution_id = await engine.client.submit(workflow, dict(stored))
+            execution_id = await engine.client.submit(workflow, stored)
             with host.serve(execution_id, live):
                 await _wait_until_finished(engine, execution_id, live)
         execution = await engine.client.load(execution_id)
@@ -228,6 +258,14 @@ class WorkflowExecutor:
             raise EngineEndedError(execution_id) from shared.error
         live.catch_up(execution)
         return build_workflow_result(execution, live)
+
+
+def _register_metrics(registry: MetricRegistry) -> MetricsTelemetry:
+    from runnel.telemetry.prometheus import FamilyCollector  # most programs have no registry
+
+    metrics = MetricsTelemetry()
+    registry.register(FamilyCollector([metrics.collect_families]))
+    return metrics
 
 
 async def _wait_until_finished(

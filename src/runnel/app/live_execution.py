@@ -13,10 +13,12 @@ from typing import Any
 
 import msgspec
 
+from runnel.app.step_cache import CachedResult, StepResultCache, compute_step_key, get_from_thread
 from runnel.authoring.builder import Step
 from runnel.authoring.context import Context, StepContext, StepOutputs
 from runnel.authoring.signatures import compile_signature
 from runnel.core import events as e
+from runnel.core.evolve import FROM_CACHE
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.run_when import SkipReason
 from runnel.core.states import ExecutionState, NodeState
@@ -30,11 +32,17 @@ class LiveExecution:
 
     `finished` is set when the execution is final, `idle` while no async step runs. With
     `is_durable`, results are encoded as JSON and decoded again, by the annotations of the
-    functions; otherwise they are the objects that the functions returned.
+    functions; otherwise they are the objects that the functions returned. `cache` keeps the results
+    of steps that declare a StepCache.
     """
 
     def __init__(
-        self, steps: Mapping[str, Step], context: Mapping[str, Any], *, is_durable: bool
+        self,
+        steps: Mapping[str, Step],
+        context: Mapping[str, Any],
+        *,
+        is_durable: bool,
+        cache: StepResultCache,
     ) -> None:
         self.steps = steps
         self.outputs: dict[str, Any] = {}
@@ -45,6 +53,8 @@ class LiveExecution:
         self._parents = {step.id: step.depends_on for step in steps.values()}
         self._context = context
         self._is_durable = is_durable
+        self._cache = cache
+        self._loop = asyncio.get_running_loop()
         self._running = 0
         self._admitted: set[str] = set()
         self._attempts: dict[str, int] = {}
@@ -58,20 +68,34 @@ class LiveExecution:
         """Runs an async step on the event loop."""
         with self._count_running():
             context = self._prepare_context(task)
-            return self._keep_result(task, await self.steps[task.node_id].fn(context))
+            step = self.steps[task.node_id]
+            key = compute_step_key(step, context)
+            if key is not None and (cached := await self._cache.get(key)) is not None:
+                return self._keep_cached(task, cached)
+            result = await step.fn(context)
+            return await self._keep_and_cache(task, key, result)
 
     def run_in_thread(self, task: Context) -> Any:
         """Runs a sync step in a thread; a coroutine that it returns runs on the event loop."""
-        result = self.steps[task.node_id].fn(self._prepare_context(task))
+        context = self._prepare_context(task)
+        step = self.steps[task.node_id]
+        key = compute_step_key(step, context)
+        if key is not None:
+            cached = get_from_thread(self._cache, key, loop=self._loop)
+            if cached is not None:
+                return self._keep_cached(task, cached)
+        result = step.fn(context)
         return (
-            self._finish_on_loop(task, result)
-            if iscoroutine(result)
+            self._finish_on_loop(task, key, result)
+            if iscoroutine(result) or (key is not None and not task.cancelled)
             else self._keep_result(task, result)
         )
 
-    async def _finish_on_loop(self, task: Context, result: Any) -> Any:
+    async def _finish_on_loop(self, task: Context, key: str | None, result: Any) -> Any:
         with self._count_running():
-            return self._keep_result(task, await result)
+            if iscoroutine(result):
+                result = await result
+            return await self._keep_and_cache(task, key, result)
 
     @contextmanager
     def _count_running(self) -> Iterator[None]:
@@ -110,6 +134,17 @@ class LiveExecution:
                 result = signature.result.decode_json(data, "result")
         if not task.cancelled:
             self._results_by_attempt.setdefault(task.node_id, {})[task.attempt] = result
+        return stored
+
+    def _keep_cached(self, task: Context, cached: CachedResult) -> Json:
+        task.is_cached = True
+        return self._keep_result(task, cached.result)
+
+    async def _keep_and_cache(self, task: Context, key: str | None, result: Any) -> Json:
+        stored = self._keep_result(task, result)
+        cache = self.steps[task.node_id].cache
+        if key is not None and cache is not None and not task.cancelled:
+            await self._cache.put(key, result, ttl_s=cache.ttl_s)
         return stored
 
     # -- called for committed events ------------------------------------------------------------
@@ -175,10 +210,12 @@ class StepResult:
     output: Any = None
     error: str | None = None
     reason: str | None = None
-    """Why the step was skipped or cancelled."""
+    """Why the step was skipped or cancelled, or `from the cache`."""
     traceback: str | None = None
     duration: float = 0.0
     retries: int = 0
+    is_cached: bool = False
+    """Whether the output is an earlier result from the step's cache."""
     started_at: float | None = None
     finished_at: float | None = None
 
@@ -265,6 +302,7 @@ def _build_step_result(step_id: str, run: NodeRun, live: LiveExecution) -> StepR
         duration=_compute_duration(started_at, finished_at),
         # The failure that ended the step was not retried.
         retries=max(0, run.failures - is_failed),
+        is_cached=run.state is NodeState.COMPLETED and run.reason == FROM_CACHE,
         started_at=started_at,
         finished_at=finished_at,
     )

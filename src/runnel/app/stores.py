@@ -102,9 +102,12 @@ ARCHIVE_UNNAMED = (
 
 
 async def open_backend(settings: Settings, clock: Clock, ids: IdGenerator) -> Backend:
-    """Opens the store for a client: SQLite, Redis, or Redis with its archive."""
+    """Opens the store for a client: SQLite, Redis, or Redis with its archive.
+
+    A client can read a data directory on a full disk.
+    """
     if not settings.has_redis:
-        return await open_sqlite(settings, clock, ids)
+        return await open_sqlite(settings, clock, ids, reads_full_disk=True)
     if settings.has_postgres:
         return await open_archived(settings, clock, ids)
     return await open_unarchived(settings, clock, ids)
@@ -119,11 +122,17 @@ async def open_unarchived(settings: Settings, clock: Clock, ids: IdGenerator) ->
     return backend
 
 
-async def open_sqlite(settings: Settings, clock: Clock, ids: IdGenerator) -> "SqliteBackend":
+async def open_sqlite(
+    settings: Settings, clock: Clock, ids: IdGenerator, *, reads_full_disk: bool = False
+) -> "SqliteBackend":
     from runnel.backends.sqlite.backend import SqliteBackend
 
     return await SqliteBackend.open(
-        Path(settings.data_dir), clock=clock, ids=ids, durability=settings.durability
+        Path(settings.data_dir),
+        clock=clock,
+        ids=ids,
+        durability=settings.durability,
+        reads_full_disk=reads_full_disk,
     )
 
 
@@ -294,7 +303,13 @@ async def open_store_session(
     clock, ids = RealClock(), RandomIdGenerator()
     backend = await open_backend(settings, clock, ids)
     try:
-        yield build_store_session(backend, clock, ids, has_workers=settings.has_redis)
+        yield build_store_session(
+            backend,
+            clock,
+            ids,
+            has_workers=settings.has_redis,
+            mocks_services=settings.mocks_services,
+        )
     except StoreError as error:
         raise explain_store_error(settings, error) from error
     finally:
@@ -307,12 +322,18 @@ def build_store_session(
     ids: IdGenerator,
     *,
     has_workers: bool = False,
+    mocks_services: bool = False,
 ) -> StoreSession:
     """Builds a session on an open backend, which the caller closes."""
     event_bus = EventBus()
     feed_reader = FeedReader(backend.feed, clock, event_bus)
     client = StoreClient(
-        backend, clock, ids, get_completion=event_bus.get_completion, feed_reader=feed_reader
+        backend,
+        clock,
+        ids,
+        get_completion=event_bus.get_completion,
+        feed_reader=feed_reader,
+        mocks_services=mocks_services,
     )
     return StoreSession(
         client=client,

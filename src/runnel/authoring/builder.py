@@ -12,6 +12,7 @@ nodes, can be exported to a file, and `runnel.run` accepts it.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -25,10 +26,19 @@ from runnel.core.graph import Graph
 from runnel.core.ids import NodeId
 from runnel.core.message_text import describe_value
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
+from runnel.core.run_when import RunWhen, WhenNotMet
 from runnel.core.validation import find_problems
+from runnel.core.validation.checks import CACHE_CHECKS
 from runnel.core.values import Json
-from runnel.core.workflow import TIMEOUT_S_DEFAULT, Cache, Node, OnFailure, RateLimit, Workflow
+from runnel.core.workflow import (
+    CACHE_TTL_S_DEFAULT,
+    TIMEOUT_S_DEFAULT,
+    Cache,
+    Node,
+    OnFailure,
+    RateLimit,
+    Workflow,
+)
 from runnel.errors import InvalidWorkflowError
 
 # Nodes that name their handler, like the nodes of a workflow file. Any worker can run them.
@@ -42,6 +52,7 @@ class NodeFields(TypedDict, total=False):
 
     condition: str
     run_when: str
+    when_not_met: str
     retry: RetryPolicy
     timeout_seconds: float
     soft_timeout_seconds: float
@@ -68,6 +79,8 @@ class HandlerNode:
         fields = dict(self.fields)
         if "run_when" in fields:
             fields["run_when"] = _parse_member(RunWhen, fields["run_when"])
+        if "when_not_met" in fields:
+            fields["when_not_met"] = _parse_member(WhenNotMet, fields["when_not_met"])
         for name in ("timeout_seconds", "soft_timeout_seconds"):
             if isinstance(fields.get(name), int):
                 fields[name] = float(fields[name])
@@ -88,6 +101,28 @@ Condition: TypeAlias = Callable[[StepContext], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCache:
+    """Allows a step to reuse an earlier result with the same key, up to `ttl`.
+
+    `ttl` is a number of seconds or a timedelta; the default is a day.
+
+    `key(ctx)` returns what the result depends on, such as the content of a document: text, bytes or
+    a JSON value. If it returns None, the step runs without the cache. Results are shared between
+    executions of the same step id and function in workflows of the same name.
+
+        dag.add_step("extract", extract, cache=StepCache(key=lambda ctx: ctx["content"]))
+    """
+
+    key: Callable[[StepContext], Any]
+    ttl: float | timedelta = CACHE_TTL_S_DEFAULT
+
+    @property
+    def ttl_s(self) -> float:
+        """`ttl` in seconds."""
+        return self.ttl.total_seconds() if isinstance(self.ttl, timedelta) else self.ttl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """A step added by `add_step`."""
 
@@ -100,6 +135,8 @@ class Step:
     timeout_seconds: float = TIMEOUT_S_DEFAULT
     soft_timeout_seconds: float | None = None
     run_when: str = RunWhen.DEFAULT
+    when_not_met: str = WhenNotMet.SKIP
+    cache: StepCache | None = None
 
     @property
     def mode(self) -> Mode:
@@ -132,6 +169,7 @@ class WorkflowFields(TypedDict, total=False):
     input: dict[str, Json]
     sla_seconds: float
     max_concurrency: int
+    priority: int
     rate_limits: dict[str, RateLimit]
     labels: dict[str, str]
     output: Json
@@ -191,6 +229,8 @@ class WorkflowDAG:
         retry_delay: float | None = None,
         retry: RetryPolicy | None = None,
         run_when: str = RunWhen.DEFAULT,
+        when_not_met: str = WhenNotMet.SKIP,
+        cache: StepCache | None = None,
     ) -> Self:
         """Adds a step that calls `fn(ctx)` once every step in `depends_on` has settled.
 
@@ -204,6 +244,13 @@ class WorkflowDAG:
         `max_retries` and `retry_delay` (seconds before the first retry) override that policy.
         ValueError, TypeError, KeyError and AttributeError are retried only if `retry` lists them
         in `retry_on`.
+
+        `run_when` says which results of the steps in `depends_on` start the step. If it is not met,
+        the step is SKIPPED, or FAILED with `when_not_met="fail"`.
+
+        With `cache`, a result with the same key replaces the call of `fn`. `condition` and the rate
+        limit come before the cache. Steps that run at the same time with the same key all call
+        `fn`.
 
         Returns the WorkflowDAG, so that calls can be chained. Checks nothing: `validate` reports
         all problems at once.
@@ -219,6 +266,8 @@ class WorkflowDAG:
                 timeout_seconds=timeout_seconds,
                 soft_timeout_seconds=soft_timeout_seconds,
                 run_when=run_when,
+                when_not_met=when_not_met,
+                cache=cache,
             )
         )
         return self
@@ -329,8 +378,24 @@ def _find_code_problems(step: Step) -> Iterator[str]:
         )
     if retry is not None and not isinstance(retry, RetryPolicy):
         yield f"retry: expected a RetryPolicy, got {describe_value(retry)}"
+    if step.cache is not None:
+        yield from _find_cache_problems(step.cache)
     for parent in _find_non_ids(step):
         yield f"depends_on: expected ids of steps, got {describe_value(parent)}"
+
+
+def _find_cache_problems(cache: Any) -> Iterator[str]:
+    if not isinstance(cache, StepCache):
+        yield f"cache: expected a StepCache, got {describe_value(cache)}"
+        return
+    key: Any = cache.key
+    if not callable(key):
+        yield f"cache.key: expected a function that takes ctx, got {describe_value(key)}"
+    elif is_async(key):
+        yield "cache.key: expected a function without async, got an async function"
+    if not CACHE_CHECKS["ttl_seconds"].fits(cache.ttl_s):
+        expected = "a timedelta or a number above 0"
+        yield f"cache.ttl: expected {expected}, got {describe_value(cache.ttl)}"
 
 
 def _find_non_ids(step: Step) -> list[Any]:
@@ -346,6 +411,7 @@ def _build_node(step: Step, retry: RetryPolicy) -> Node:
         config={"mode": step.mode.value},
         dependencies=tuple(NodeId(parent) for parent in parents),
         run_when=_parse_member(RunWhen, step.run_when),
+        when_not_met=_parse_member(WhenNotMet, step.when_not_met),
         retry=step.retry.resolve(retry),
         timeout_seconds=step.timeout_seconds,
         soft_timeout_seconds=step.soft_timeout_seconds,
@@ -353,7 +419,7 @@ def _build_node(step: Step, retry: RetryPolicy) -> Node:
     )
 
 
-E = TypeVar("E", RunWhen, OnFailure)
+E = TypeVar("E", RunWhen, WhenNotMet, OnFailure)
 
 
 def _parse_member(kind: type[E], name: str) -> E:

@@ -99,6 +99,7 @@ class Context:
         "_logger",
         "_task",
         "_values",
+        "is_cached",
         "soft_timeout",
     )
 
@@ -111,6 +112,8 @@ class Context:
         self._logger: TaskLogger | None = None
         self._lines: deque[TaskLogLine] | None = None
         self.soft_timeout = False
+        # True if the output is an earlier result, so that the code of this attempt did not run.
+        self.is_cached = False
 
     @property
     def inputs(self) -> Mapping[str, Json]:
@@ -173,6 +176,10 @@ class Context:
     @property
     def metrics(self) -> TaskMetrics:
         return TaskMetrics(self._task, self._emit)
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Adds a value to a histogram, as `metrics.observe` does."""
+        self.metrics.observe(name, value, **labels)
 
     @property
     def cancelled(self) -> bool:

@@ -134,6 +134,10 @@ class NotImportableError(InputError):
 
     code = "not_importable"
 
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
 
 def import_function(name: str) -> AnyFunction:
     """Imports and returns the function `module:qualname`; raises NotImportableError on failure.
@@ -143,7 +147,8 @@ def import_function(name: str) -> AnyFunction:
     module, separator, qualname = name.partition(":")
     if not separator or not module or not qualname:
         raise NotImportableError(
-            f"expected a function as 'module:name', such as 'reports.daily:build', got '{name}'"
+            f"expected a function as 'module:name', such as 'reports.daily:build', got '{name}'",
+            name=name,
         )
     target: Any = _import_module(module, name)
     parts = qualname.split(".")
@@ -151,11 +156,13 @@ def import_function(name: str) -> AnyFunction:
         if not hasattr(target, part):
             # The message shows the holder's name only: its content may be secret, as in os.environ.
             holder = f"{module}:{'.'.join(parts[:number])}" if number else module
-            raise NotImportableError(f"can't find '{name}': '{holder}' has no '{part}'")
+            raise NotImportableError(f"can't find '{name}': '{holder}' has no '{part}'", name=name)
         target = getattr(target, part)
     target = getattr(target, TASK_FUNCTION_ATTRIBUTE, target)
     if not callable(target):
-        raise NotImportableError(f"'{name}' is a {type(target).__name__}, expected a function")
+        raise NotImportableError(
+            f"'{name}' is a {type(target).__name__}, expected a function", name=name
+        )
     function: AnyFunction = target
     return function
 
@@ -169,7 +176,7 @@ def _import_module(module: str, name: str) -> object:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
         problem = describe_import_error(error, module)
-        raise NotImportableError(f"can't import '{name}': {problem}") from error
+        raise NotImportableError(f"can't import '{name}': {problem}", name=name) from error
 
 
 def describe_import_error(error: BaseException, module: str) -> str:

@@ -175,14 +175,14 @@ def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> 
     return json_schema.find_value_problems(schema, value, where=where)
 
 
-def check_input(workflow: Workflow, value: Json) -> None:
+def check_input(workflow: Workflow, value: Json, *, where: str = "input") -> None:
     """Raises InvalidInputError, which lists every problem, if the input does not fit the schema.
 
-    A workflow without a schema accepts any input.
+    A workflow without a schema accepts any input. `where` names the input in the problems.
     """
     if workflow.input is None:
         return
-    problems = find_value_problems(workflow.input, value, where="input")
+    problems = find_value_problems(workflow.input, value, where=where)
     if problems:
         raise build_input_error(workflow.name, problems)
 

@@ -6,6 +6,7 @@ from the network: a schema may refer only to its own parts and to the published 
 
 import re
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any
 
@@ -22,6 +23,14 @@ from runnel.core.message_text import describe_value, quote_name, shorten
 from runnel.core.values import Json
 
 MESSAGE_CHARS_MAX = 200
+# The most schemas that may describe one value: itself, and those that it reaches by $ref, allOf and
+# so on. jsonschema checks each of them in about 50 µs, so a check of `{}` takes at most 100 ms.
+SCHEMAS_PER_VALUE_MAX = 1_000
+# The most $ref that the check of an input follows, for the whole input and for each value in it. A
+# recursive schema may need twice as many for each level of the input.
+REFERENCES_MAX = 1_000
+REFERENCES_PER_VALUE = 50
+
 _NON_SCHEMA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 _REGISTRY: Registry[Any] = jsonschema_specifications.REGISTRY
 
@@ -35,26 +44,80 @@ def find_schema_problems(schema: dict[str, Json]) -> list[str]:
         return [f"$schema: {problem}"]
     kind = validator_for(schema, default=Draft202012Validator)
     errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
-    problems = sorted(_format_error("", error) for error in errors)
+    leaves = (leaf for error in errors for leaf in _expand_alternatives(error))
+    problems = sorted({_format_error("", leaf) for leaf in leaves})
     problems = problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
-    return problems or list(_find_default_problems(_build_validator(schema), schema))
+    problems = problems or list(_find_size_problems(schema))
+    return problems or list(_find_default_problems(schema))
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
     try:
-        errors = list(_build_validator(schema).iter_errors(value))
+        errors = _list_errors(schema, schema, value)
     except RecursionError:
         return [f"{where}: the schema refers to itself endlessly; correct its $ref"]
-    return sorted(_format_error(where, error) for error in errors)
+    except _TooManyReferencesError:
+        return [f"{where}: the check follows too many $ref of the schema; refer to each part once"]
+    leaves = (leaf for error in errors for leaf in _expand_alternatives(error))
+    return sorted({_format_error(where, leaf) for leaf in leaves})
 
 
-def _build_validator(schema: dict[str, Json]) -> Any:
-    """Returns a validator that also checks the formats and encodings of `text_formats`."""
-    kind = validator_for(schema, default=Draft202012Validator)
-    checking: Any = extend(  # type: ignore[no-untyped-call]  # jsonschema leaves it untyped
-        kind, {"contentEncoding": _find_encoding_errors}
+class _TooManyReferencesError(Exception):
+    """The check of a value follows more $ref than its size allows."""
+
+
+_references_left: ContextVar[list[int]] = ContextVar("references_left")
+
+
+def _list_errors(root: dict[str, Json], part: dict[str, Json], value: Json) -> list[Any]:
+    """Returns the errors of a value that a part of a schema describes.
+
+    Raises RecursionError and _TooManyReferencesError.
+    """
+    kind = _extend_validator(validator_for(root, default=Draft202012Validator))
+    values = sum(1 for _ in _iterate_values(value))
+    token = _references_left.set([REFERENCES_MAX + REFERENCES_PER_VALUE * values])
+    try:
+        checker = kind(root, registry=_REGISTRY, format_checker=_build_format_checker())
+        return list(checker.evolve(schema=part).iter_errors(value))
+    finally:
+        _references_left.reset(token)
+
+
+@cache
+def _extend_validator(kind: Any) -> Any:
+    """Returns the validator class, with references that count and encodings that are checked."""
+    references = {
+        keyword: _limit_keyword(kind.VALIDATORS[keyword])
+        for keyword in ("$ref", "$dynamicRef")
+        if keyword in kind.VALIDATORS
+    }
+    return extend(  # type: ignore[no-untyped-call]  # jsonschema leaves it untyped
+        kind, {**references, "contentEncoding": _find_encoding_errors}
     )
-    return checking(schema, registry=_REGISTRY, format_checker=_build_format_checker())
+
+
+def _limit_keyword(check: Any) -> Any:
+    def check_within_limit(*arguments: Any) -> Any:
+        left = _references_left.get()
+        left[0] -= 1
+        if left[0] < 0:
+            raise _TooManyReferencesError
+        return check(*arguments)
+
+    return check_within_limit
+
+
+def _iterate_values(value: Json) -> Iterator[Json]:
+    """Yields a value and all values inside it."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        yield item
+        if isinstance(item, dict):
+            stack.extend(item.values())
+        elif isinstance(item, list):
+            stack.extend(item)
 
 
 @cache
@@ -90,6 +153,27 @@ def _is_known_dialect(dialect: Json) -> bool:
     return len(kinds) == 1
 
 
+def _expand_alternatives(error: ValidationError) -> Iterator[ValidationError]:
+    """Yields the errors of the only alternative that the value resembles, otherwise the error.
+
+    A value resembles an alternative of `anyOf` or `oneOf` that it does not fail as a whole: it is
+    an object or a list as expected, and only a part of it is wrong.
+    """
+    by_alternative: dict[Any, list[ValidationError]] = {}
+    for inner in error.context or ():
+        by_alternative.setdefault(inner.relative_schema_path[0], []).append(inner)
+    similar = [inner for inner in by_alternative.values() if not any(map(_is_of_whole, inner))]
+    if len(similar) != 1:
+        yield error
+        return
+    for inner_error in similar[0]:
+        yield from _expand_alternatives(inner_error)
+
+
+def _is_of_whole(error: ValidationError) -> bool:
+    return not error.relative_path and error.validator in ("type", "const", "enum", None)
+
+
 def _format_error(where: str, error: ValidationError) -> str:
     message = shorten(_describe_problem(error), MESSAGE_CHARS_MAX)
     path = where + "".join(_format_path_step(step) for step in error.absolute_path)
@@ -120,11 +204,17 @@ _LIMIT_TEXTS = {
     "format": "a text in the format {limit}",
     "contentEncoding": "a text encoded as {limit}",
     "const": "{limit}",
+    "minProperties": "an object with at least {limit} fields",
+    "maxProperties": "an object with at most {limit} fields",
+    "minContains": "a list with at least {limit} items that fit",
+    "maxContains": "a list with at most {limit} items that fit",
 }
+_ALTERNATIVES = ("anyOf", "oneOf")
+_FALLBACK = "another form"
 
 
 def _describe_problem(error: ValidationError) -> str:
-    """Returns what was expected and what was found; the library's own text for a rare keyword."""
+    """Returns what was expected and what was found."""
     keyword = str(error.validator)
     limit: Any = error.validator_value
     found: Any = error.instance
@@ -133,23 +223,98 @@ def _describe_problem(error: ValidationError) -> str:
         # The library reports each missing field on its own, and quotes its name.
         name = next((name for name in missing if error.message.startswith(repr(name))), missing[0])
         return f"the field {quote_name(name)} is missing"
-    if keyword == "type":
-        names = [limit] if isinstance(limit, str) else limit
-        expected = " or ".join(_TYPE_NAMES.get(name, str(name)) for name in names)
-    elif keyword == "enum":
-        expected = "one of " + ", ".join(map(describe_value, limit))
-    elif keyword in _LIMIT_TEXTS:
-        shown = describe_value(limit) if isinstance(limit, str | dict | list) else limit
-        expected = _LIMIT_TEXTS[keyword].format(limit=shown)
-    elif keyword == "additionalProperties" and limit is False:
+    if keyword in ("additionalProperties", "unevaluatedProperties"):
+        return _describe_unknown_fields(error.schema, found)
+    if keyword in ("dependentRequired", "dependencies"):
+        # The library names the missing field and the field that needs it, in this order.
+        match re.findall(r"'([^']*)'", error.message):
+            case [missing, needing]:
+                needing = quote_name(needing)
+                return f"the field {quote_name(missing)} is missing, because {needing} needs it"
+    name = " as the name of a field" if "propertyNames" in error.absolute_schema_path else ""
+    expected = _describe_expected(keyword, limit, error)
+    text = f"expected {expected}{name}, got {_describe_found(keyword, found)}"
+    return re.sub(r"\b1 (item|field|character)s\b", r"1 \1", text)
+
+
+def _describe_found(keyword: str, found: Any) -> str:
+    if keyword == "uniqueItems":
+        twice = next((item for number, item in enumerate(found) if item in found[:number]), None)
+        return f"{describe_value(twice)} twice"
+    if isinstance(found, list) and keyword != "type":
+        return f"a list of {len(found)} items"
+    if isinstance(found, dict) and keyword in ("minProperties", "maxProperties"):
+        return f"an object with {len(found)} fields"
+    return describe_value(found)
+
+
+def _describe_expected(keyword: str, limit: Any, error: ValidationError) -> str:
+    if keyword in _ALTERNATIVES:
+        failed = {inner.relative_schema_path[0]: inner for inner in error.context or ()}
+        texts = [_describe_option(option, failed.get(n)) for n, option in enumerate(limit)]
+        options = " or ".join(dict.fromkeys(texts))
+        return options if failed else f"a value that fits only one of: {options}"
+    if keyword == "contains":
+        return f"a list with {_describe_schema(limit)}"
+    if keyword == "not":
+        return f"anything but {_describe_schema(limit)}"
+    if keyword == "uniqueItems":
+        return "a list without equal items"
+    if keyword in ("items", "additionalItems", "unevaluatedItems"):
         schema: Any = error.schema
-        known = set(schema.get("properties", ()))
-        unknown = ", ".join(quote_name(name) for name in found if name not in known)
-        expected_names = ", ".join(map(quote_name, sorted(known))) or "no fields"
-        return f"unknown field {unknown}; expected {expected_names}"
-    else:
-        return error.message
-    return f"expected {expected}, got {describe_value(found)}"
+        count = len(schema.get("prefixItems") or ())
+        return f"a list of at most {count} items" if count else "an empty list"
+    if keyword == "None":  # the schema is `false`
+        return "no value here"
+    return _describe_schema({keyword: limit})
+
+
+def _describe_option(option: Any, error: ValidationError | None) -> str:
+    """Describes an alternative; one that only refers to another schema by what the value failed."""
+    if error is None or not isinstance(option, dict) or "$ref" not in option:
+        return _describe_schema(option)
+    return _describe_expected(str(error.validator), error.validator_value, error)
+
+
+def _describe_unknown_fields(schema: Any, found: Any) -> str:
+    known = sorted(schema.get("properties", ()))
+    patterns = list(schema.get("patternProperties", ()))
+    unknown = [
+        name
+        for name in found
+        if name not in known and not any(re.search(pattern, name) for pattern in patterns)
+    ]
+    names = [*map(quote_name, known), *(f"names that match {quote_name(p)}" for p in patterns)]
+    return (
+        f"unknown field {', '.join(map(quote_name, unknown))}; expected "
+        f"{', '.join(names) or 'no fields'}"
+    )
+
+
+def _describe_schema(schema: Any) -> str:
+    """Returns a short text for the values that fit a schema, such as `a whole number or null`."""
+    if not isinstance(schema, dict):
+        return "any value" if schema else "nothing"
+    if "const" in schema:
+        return describe_value(schema["const"])
+    if "enum" in schema:
+        return "one of " + ", ".join(map(describe_value, schema["enum"]))
+    if "$ref" in schema:
+        return quote_name(str(schema["$ref"]).rpartition("/")[2])
+    for keyword in _ALTERNATIVES:
+        if keyword in schema:
+            return " or ".join(dict.fromkeys(map(_describe_schema, schema[keyword])))
+    names = schema.get("type", [])
+    names = [names] if isinstance(names, str) else names
+    kind = " or ".join(_TYPE_NAMES.get(name, str(name)) for name in names)
+    limits = [
+        text.format(limit=describe_value(schema[keyword]))
+        for keyword, text in _LIMIT_TEXTS.items()
+        if keyword in schema
+    ]
+    if limits and limits[0].startswith(kind):
+        kind = ""
+    return " and ".join([text for text in (kind, *limits) if text]) or _FALLBACK
 
 
 def _format_path_step(step: str | int) -> str:
@@ -191,7 +356,57 @@ def _find_reference_problems(schema: dict[str, Json]) -> Iterator[str]:
             )
 
 
-def _find_default_problems(validator: Any, schema: dict[str, Json]) -> Iterator[str]:
+def _find_size_problems(schema: dict[str, Json]) -> Iterator[str]:
+    """Yields a problem if too many schemas describe one value, or if a part has its own dialect."""
+    resource = Resource.from_contents(schema, default_specification=DRAFT202012)
+    counter = _SchemaCounter(_REGISTRY.resolver_with_root(resource))
+    for part in _iterate_subschemas(schema):
+        if part is not schema and isinstance(part.get("$schema"), str):
+            yield "$schema: expected only in the schema itself, not in a part of it"
+            return
+        try:
+            is_too_large = counter.count(part) > SCHEMAS_PER_VALUE_MAX
+        except RecursionError:
+            is_too_large = True
+        if is_too_large:
+            yield (
+                f"more than {SCHEMAS_PER_VALUE_MAX:,} schemas describe one value, counted by "
+                "following $ref, allOf, anyOf and oneOf; refer to each part once"
+            )
+            return
+
+
+class _SchemaCounter:
+    """Counts the schemas that describe the same value as a schema does, with their repetitions."""
+
+    def __init__(self, resolver: Any) -> None:
+        self._resolver = resolver
+        self._counts: dict[int, int] = {}
+
+    def count(self, schema: Json) -> int:
+        if not isinstance(schema, dict):
+            return 1
+        known = self._counts.get(id(schema))
+        if known is None:
+            self._counts[id(schema)] = 1  # a schema that refers to itself
+            known = 1 + sum(map(self.count, self._iterate_parts(schema)))
+            self._counts[id(schema)] = known
+        return known
+
+    def _iterate_parts(self, schema: dict[str, Json]) -> Iterator[Json]:
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and "$id" not in schema:
+            yield self._resolver.lookup(reference).contents
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            options = schema.get(keyword)
+            yield from options if isinstance(options, list) else ()
+        for keyword in ("not", "if", "then", "else"):
+            yield schema.get(keyword)
+        dependents = schema.get("dependentSchemas")
+        yield from dependents.values() if isinstance(dependents, dict) else ()
+
+
+def _find_default_problems(schema: dict[str, Json]) -> Iterator[str]:
     """Yields the problems of defaults that an execution would use although they do not fit."""
     if "default" in schema:
         yield "default: the input itself can't have a default; give one to each of its properties"
@@ -200,11 +415,12 @@ def _find_default_problems(validator: Any, schema: dict[str, Json]) -> Iterator[
             continue
         default = part["default"]
         try:
-            for error in validator.evolve(schema=part).iter_errors(default):
-                shown = describe_value(default)
-                yield f"the default {shown} does not fit its schema: {_format_error('', error)}"
-        except RecursionError:
+            errors = _list_errors(schema, part, default)
+        except (RecursionError, _TooManyReferencesError):
             return  # the check of an input reports an endless $ref
+        for error in errors:
+            shown = describe_value(default)
+            yield f"the default {shown} does not fit its schema: {_format_error('', error)}"
 
 
 def _iterate_properties(schema: dict[str, Json]) -> Iterator[dict[str, Json]]:

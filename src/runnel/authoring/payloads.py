@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from runnel.core.message_text import describe_value, quote_name, shorten, suggest_name
+from runnel.core.validation.checks import PRIORITY
 from runnel.core.values import Json, find_non_finite
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Workflow
 from runnel.errors import InputError, PayloadError
@@ -44,6 +45,15 @@ def encode_payload(value: Json, *, where: str) -> bytes:
         path, _ = non_finite
         raise PayloadError(f"{path}: JSON has no NaN or infinity; use a text or null")
     return data
+
+
+def check_priority(priority: int | None) -> int | None:
+    """Returns the priority of an execution; raises PayloadError if it is out of range."""
+    if priority is not None and not PRIORITY.fits(priority):
+        raise PayloadError(
+            f"priority: expected {PRIORITY.expected}, got {describe_value(priority)}"
+        )
+    return priority
 
 
 def check_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from runnel.errors import HandlerNotFoundError, InputError
 
 F = TypeVar("F", bound=AnyFunction)
 CallPlanner = Callable[[Json], FunctionCall]
+MockCheck = Callable[[Json], bool]
 CloseCallback = Callable[[], Awaitable[None]]
 
 
@@ -36,12 +37,14 @@ class RegisteredHandler(msgspec.Struct, frozen=True, kw_only=True):
     """A handler with its name.
 
     `plan` turns a resolved config into a FunctionCall; it raises InputError for a bad config.
-    `source` is the module or function that the handler comes from.
+    `source` is the module or function that the handler comes from. `is_mocked` returns True for a
+    config whose result is made up, and so must not be cached.
     """
 
     name: str
     plan: CallPlanner
     source: str
+    is_mocked: MockCheck = lambda _config: False
 
 
 class HandlerRegistry:
@@ -85,7 +88,14 @@ class HandlerRegistry:
         planner = _make_planner(function, resolved_mode)
         self.register_plan(name, planner, source=_format_source(function))
 
-    def register_plan(self, name: str, plan: CallPlanner, *, source: str) -> None:
+    def register_plan(
+        self,
+        name: str,
+        plan: CallPlanner,
+        *,
+        source: str,
+        is_mocked: MockCheck = lambda _config: False,
+    ) -> None:
         """Registers a handler whose function depends on its config, such as `python`.
 
         Raises InputError if the name is taken or reserved.
@@ -101,7 +111,9 @@ class HandlerRegistry:
             raise InputError(
                 f"handler name '{name}' is taken by {known.source}; choose another name"
             )
-        self._handlers[name] = RegisteredHandler(name=name, plan=plan, source=source)
+        self._handlers[name] = RegisteredHandler(
+            name=name, plan=plan, source=source, is_mocked=is_mocked
+        )
 
     def on_close(self, close: CloseCallback) -> None:
         """Registers a callback that a worker awaits, on its event loop, before the worker ends.
@@ -123,7 +135,12 @@ class HandlerRegistry:
         for handler in other._handlers.values():  # noqa: SLF001  # an object of the same class
             known = self._handlers.get(handler.name)
             if known is None or known.source != handler.source:
-                self.register_plan(handler.name, handler.plan, source=handler.source)
+                self.register_plan(
+                    handler.name,
+                    handler.plan,
+                    source=handler.source,
+                    is_mocked=handler.is_mocked,
+                )
         self._closers += [close for close in other._closers if close not in self._closers]  # noqa: SLF001
 
     def get(self, name: str) -> RegisteredHandler:

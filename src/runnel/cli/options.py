@@ -18,6 +18,7 @@ import typer
 
 from runnel.cli.render.text import RESERVED_LABEL_PREFIX
 from runnel.core.message_text import quote_name
+from runnel.core.workflow import PRIORITY_MAX
 from runnel.errors import InputError, RunnelError
 from runnel.settings import SettingsError, override_settings, read_settings
 from runnel.settings.model import Settings
@@ -142,6 +143,16 @@ Labels: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--label", "-l", metavar="KEY=VALUE", help="Add a label to the execution; repeatable."
+    ),
+]
+Priority: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=-PRIORITY_MAX,
+        max=PRIORITY_MAX,
+        help="The priority of the execution, from -100 to 100: in a queue, tasks with a higher "
+        "number come first. [dim]\\[default: the priority of the workflow][/dim]",
     ),
 ]
 WorkflowVersion: TypeAlias = Annotated[

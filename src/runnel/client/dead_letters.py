@@ -12,10 +12,10 @@ import msgspec
 
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.operations import to_queue_key, to_queue_name
-from runnel.client.reruns import RerunClient, RerunSpec
+from runnel.client.reruns import NEW_INPUT_LABEL, RerunClient, RerunSpec
 from runnel.core.effects import DeadLetter
 from runnel.core.execution import Execution
-from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
+from runnel.core.ids import NO_ITEM, ExecutionId, format_node_name, get_root_id
 from runnel.core.message_text import escape_unprintable, format_names
 from runnel.core.states import ExecutionState
 from runnel.core.values import Json
@@ -143,7 +143,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def format_letter_name(letter: DeadLetter) -> str:
-    """Returns the name of a dead letter: `execution/node` or `execution/node/item`.
+    """Returns the name of a dead letter: `execution/node` or `execution/node[item]`.
 
     The name is unique, and the same in every process. The dead letter of a command that the
     orchestrator could not process has a short hash in place of the node.
@@ -151,8 +151,17 @@ def format_letter_name(letter: DeadLetter) -> str:
     token = letter.token
     if not token.node_id:
         return f"{token.execution_id}/~{compute_letter_digest(letter)}"
-    item = "" if token.item == NO_ITEM else f"/{token.item}"
-    return f"{token.execution_id}/{escape_unprintable(token.node_id)}{item}"
+    node = format_node_name(escape_unprintable(token.node_id), token.item)
+    return f"{token.execution_id}/{node}"
+
+
+def _has_name(letter: DeadLetter, suffix: str) -> bool:
+    """Returns True if `suffix` is the name without the execution, also in the form `node/item`."""
+    token = letter.token
+    former = f"{escape_unprintable(token.node_id)}/{token.item}"
+    return suffix == format_letter_name(letter).partition("/")[2] or (
+        token.item != NO_ITEM and suffix == former
+    )
 
 
 def compute_letter_digest(letter: DeadLetter) -> str:
@@ -193,9 +202,7 @@ async def find_letter(archive: Archive, text: str) -> DeadLetter:
     execution, slash, suffix = text.strip().partition("/")
     letters = [letter async for letter in _iter_by_prefix(archive, execution)]
     if slash:
-        letters = [
-            letter for letter in letters if format_letter_name(letter).partition("/")[2] == suffix
-        ]
+        letters = [letter for letter in letters if _has_name(letter, suffix)]
     exact = [letter for letter in letters if letter.token.execution_id == execution]
     letters = exact or letters
     if not letters:
@@ -280,7 +287,11 @@ async def _check_not_completed_by_rerun(
     root = get_root_id(letter.token.execution_id)
     # A filter by state may lack an execution that completed a moment ago.
     page = await archive.list_headers(ExecutionFilter(rerun_of=root))
-    reruns = [header.execution_id for header in page if header.state is ExecutionState.COMPLETED]
+    reruns = [
+        header.execution_id
+        for header in page
+        if header.state is ExecutionState.COMPLETED and NEW_INPUT_LABEL not in header.labels
+    ]
     if reruns and retry_id not in reruns:
         name = format_letter_name(letter)
         raise WrongStateError(

@@ -25,7 +25,13 @@ from runnel.core.workflow import (
     hash_workflow,
 )
 from runnel.engine.graph_cache import GraphCache
-from runnel.errors import ConflictError, InvalidWorkflowError, NotFoundError, WrongStateError
+from runnel.errors import (
+    ConflictError,
+    InvalidWorkflowError,
+    NotFoundError,
+    PayloadError,
+    WrongStateError,
+)
 from runnel.ports.archive import Archive, Definition, ExecutionCount, ExecutionFilter
 from runnel.ports.clock import Clock
 from runnel.views import Timestamp
@@ -55,8 +61,16 @@ class _KnownVersion(NamedTuple):
 class DefinitionCache:
     """A cache of workflow definitions, which validates, hashes and stores each definition once."""
 
-    def __init__(self, archive: Archive, clock: Clock, graphs: GraphCache | None = None) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        clock: Clock,
+        graphs: GraphCache | None = None,
+        *,
+        mocks_services: bool = False,
+    ) -> None:
         self._archive = archive
+        self._mocks_services = mocks_services
         self._clock = clock
         self._graphs = graphs or GraphCache(archive)
         self._versions: OrderedDict[DefinitionHash, _KnownVersion] = OrderedDict()
@@ -137,12 +151,14 @@ class DefinitionCache:
         try:
             hash_ = hash_workflow(workflow)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            problems = find_problems(workflow) or [f"the workflow can't be stored as JSON: {error}"]
+            problems = find_problems(workflow, mocks_services=self._mocks_services) or [
+                f"the workflow can't be stored as JSON: {error}"
+            ]
             source = f"workflow {describe_value(workflow.name)}"
             raise InvalidWorkflowError(problems, source=source) from error
         known = self._graphs.get_cached(hash_)
         if known is None or known.workflow != workflow:
-            self._graphs.add(hash_, build_graph(workflow))
+            self._graphs.add(hash_, build_graph(workflow, mocks_services=self._mocks_services))
         return hash_
 
     async def _store_with_children(self, workflow: Workflow) -> int:
@@ -244,6 +260,8 @@ class WorkflowLibrary:
         from runnel.views.workflow import Activation, ActiveVersion
 
         check_text(author, "author", chars_max=AUTHOR_CHARS_MAX)
+        if not author.isprintable():
+            raise PayloadError(f"author: expected a printable text, got {describe_value(author)}")
         if version is None:
             running = (await self.list_definitions(name, limit=1))[0].version
         else:

@@ -57,14 +57,16 @@ async def load_execution_view(execution: Execution, blobs: BlobStore) -> Executi
         parent_id=execution.parent.execution_id if execution.parent else None,
         rerun_of=execution.rerun_of,
         labels=execution.labels,
+        priority=execution.priority,
     )
 
 
 def _build_node_view(execution: Execution, index: int, run: NodeRun, output: Json) -> NodeView:
     map_run = execution.maps.get(index)
-    waiting = None if map_run is None else summarize_waiting_items(map_run)
+    node_id = execution.graph.nodes[index].node.id
+    waiting = None if map_run is None else summarize_waiting_items(node_id, map_run)
     return NodeView(
-        state=run.state,
+        status=run.state,
         attempts=run.attempt,
         output=output,
         error=_to_text(run.error) if run.state is not NodeState.COMPLETED else None,

@@ -1,7 +1,7 @@
 """`runnel.Client`: the workflows and executions of a server, over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from math import inf
@@ -17,6 +17,14 @@ from runnel.authoring.documents import load_file
 from runnel.authoring.payloads import encode_payload
 from runnel.authoring.python_files import load_workflow
 from runnel.authoring.python_paths import parse_python_path
+from runnel.client.batch import (
+    IN_FLIGHT_MAX,
+    BatchFeeder,
+    BatchOptions,
+    BatchResult,
+    build_batch,
+    load_result,
+)
 from runnel.client.definitions import VERSION_KNOWN_S
 from runnel.client.execution_lists import check_execution_id, choose_by_prefix, iter_executions
 from runnel.client.http_resources import (
@@ -32,7 +40,6 @@ from runnel.client.http_resources import (
     HttpWorkflows,
     build_filter_query,
     build_rerun_body,
-    build_workflow_document,
     parse_states,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
@@ -52,6 +59,7 @@ from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, WorkflowFailedError
+from runnel.notify.event_bus import EventBus
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.views.execution import (
     AcceptedRequest,
@@ -60,6 +68,7 @@ from runnel.views.execution import (
     ExecutionView,
     HistoryEvent,
     HistoryView,
+    NewBatch,
     StateCount,
     make_event_id,
 )
@@ -180,6 +189,7 @@ class HttpClient:
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
@@ -187,19 +197,93 @@ class HttpClient:
 
         If `workflow` is a text, it is the name of a workflow that the server stores; `version`
         selects one of its versions. If `workflow` is a Path, it is a workflow file. A second call
-        with the same key returns the execution of the first call.
+        with the same key returns the execution of the first call. Without a `priority`, the
+        execution has the priority of the workflow.
+        """
+        return await self._create_execution(
+            workflow,
+            input,
+            labels=labels,
+            priority=priority,
+            version=version,
+            idempotency_key=idempotency_key,
+        )
+
+    async def submit_many(
+        self,
+        workflow: WorkflowOrName,
+        inputs: Sequence[Json],
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+    ) -> list[ExecutionId]:
+        """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
+
+        Raises InvalidInputError with the problems of all inputs, before anything is stored. A
+        repeated call with the same `idempotency_keys`, one for each input, starts nothing twice.
+        `workflow` and `version` are as in `submit`.
         """
         name = workflow
         if not isinstance(name, str):
             name, version = await self._store_once(name)
-        body = {
-            "input": msgspec.Raw(encode_payload(input, where="input")),
+        body: dict[str, Json] = {
+            "inputs": [
+                msgspec.Raw(encode_payload(value, where=f"inputs[{index}]"))
+                for index, value in enumerate(inputs)
+            ],
             "labels": dict(labels or {}),
+            "priority": priority,
             "version": version,
         }
-        key = idempotency_key or self._make_key()
-        path = f"/v1/workflows/{quote_path_segment(name)}/run"
-        return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
+        if idempotency_keys is not None:
+            body["idempotency_keys"] = list(idempotency_keys)
+        key = self._make_key() if idempotency_keys is None else None
+        path = f"/v1/workflows/{quote_path_segment(name)}/batch"
+        batch = await self.transport.post(path, NewBatch, body, key=key, is_repeatable=True)
+        return [*batch.execution_ids]
+
+    async def run_many(
+        self,
+        workflow: WorkflowOrName,
+        inputs: Iterable[Json],
+        *,
+        name: str | None = None,
+        id_field: str | None = None,
+        in_flight: int = IN_FLIGHT_MAX,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        retry_failed: bool = False,
+    ) -> AsyncGenerator[BatchResult, None]:
+        """Runs an execution for each input; yields each result when its execution has ended.
+
+        At most `in_flight` executions are unfinished at a time; executions that wait for a signal
+        do not count. Checks all inputs before the first submit, and raises InvalidInputError. A
+        failed execution is a result, not an error.
+
+        A later call with the same `name` continues the batch: inputs with an execution are not
+        submitted again, and failed ones are rerun only with `retry_failed`. `id_field` names the
+        field that identifies an input, such as `order.number`; by default, its content does.
+        """
+        options = BatchOptions(
+            name=name,
+            id_field=id_field,
+            in_flight=in_flight,
+            priority=priority,
+            retry_failed=retry_failed,
+        )
+        if isinstance(workflow, str):
+            stored = await self.library.get(workflow)
+            source = (await self.library.load_graph(stored.workflow_definition_id)).workflow
+        else:
+            source = load_remote_workflow(workflow)
+        batch = build_batch(
+            source, inputs, options, labels=labels or {}, default_name=self._make_key()
+        )
+        feeder = BatchFeeder(batch, self, self._clock, event_bus=EventBus(), is_over_http=True)
+        async for outcome in feeder.run(asyncio.Event()):
+            yield await load_result(self, outcome)
 
     async def run(
         self,
@@ -207,6 +291,7 @@ class HttpClient:
         input: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         version: int | None = None,
         timeout_s: float | None = None,
         idempotency_key: str | None = None,
@@ -217,7 +302,12 @@ class HttpClient:
         `timeout_s`, while the execution continues.
         """
         execution_id = await self.submit(
-            workflow, input, labels=labels, version=version, idempotency_key=idempotency_key
+            workflow,
+            input,
+            labels=labels,
+            priority=priority,
+            version=version,
+            idempotency_key=idempotency_key,
         )
         view = await self.wait(execution_id, timeout_s=timeout_s)
         if view.status is not ExecutionState.COMPLETED:
@@ -227,13 +317,28 @@ class HttpClient:
         return view
 
     async def hold(
-        self, workflow: WorkflowSource, *, idempotency_key: str | None = None
+        self,
+        workflow: WorkflowOrName,
+        input: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        version: int | None = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Stores a held execution, which starts when `trigger` is called."""
-        document = build_workflow_document(load_remote_workflow(workflow))
-        key = idempotency_key or self._make_key()
-        held = await self.transport.post("/v1/workflow", AcceptedRequest, document, key=key)
-        return held.execution_id
+        """Stores a held execution, which starts when `trigger` is called.
+
+        `trigger` checks the input, and may replace it. `workflow` and `version` are as in `submit`.
+        """
+        return await self._create_execution(
+            workflow,
+            input,
+            labels=labels,
+            priority=priority,
+            version=version,
+            idempotency_key=idempotency_key,
+            is_held=True,
+        )
 
     async def trigger(
         self, execution_id: str, input: Json = None, *, idempotency_key: str | None = None
@@ -446,6 +551,31 @@ class HttpClient:
             accepted_statuses=[HTTPStatus.SERVICE_UNAVAILABLE],
         )
         return await self.transport.send(request, Readiness)
+
+    async def _create_execution(
+        self,
+        workflow: WorkflowOrName,
+        input: Json,
+        *,
+        labels: Mapping[str, str] | None,
+        priority: int | None,
+        version: int | None,
+        idempotency_key: str | None,
+        is_held: bool = False,
+    ) -> ExecutionId:
+        name = workflow
+        if not isinstance(name, str):
+            name, version = await self._store_once(name)
+        body = {
+            "input": msgspec.Raw(encode_payload(input, where="input")),
+            "labels": dict(labels or {}),
+            "priority": priority,
+            "version": version,
+            **({"hold": True} if is_held else {}),
+        }
+        key = idempotency_key or self._make_key()
+        path = f"/v1/workflows/{quote_path_segment(name)}/run"
+        return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
 
     async def _store_once(self, workflow: WorkflowSource) -> tuple[str, int]:
         """Stores a workflow, and returns its name and version.

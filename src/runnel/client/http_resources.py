@@ -12,7 +12,7 @@ import msgspec
 from runnel.authoring.documents import read_document
 from runnel.authoring.documents.export import to_document
 from runnel.authoring.payloads import encode_payload
-from runnel.client.dead_letters import LettersOf as LettersOf  # noqa: PLC0414  # documented here
+from runnel.client.dead_letters import LettersOf
 from runnel.client.execution_lists import iter_pages
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import Query, ServerRequest, Transport, quote_path_segment

@@ -64,20 +64,32 @@ async def find_execution_of_key(
 ) -> ExecutionHeader | None:
     """Returns the execution that has this idempotency key, or None.
 
-    Raises KeyReusedError if that execution has another input or definition. For a rerun,
-    `definition` is None, because the newest version may have changed since the first call.
+    Raises KeyReusedError as `check_key_reuse` does.
     """
     header = await archive.get_header(execution_id)
-    if header is None:
-        return None
+    if header is not None:
+        check_key_reuse(header, key, labels, definition)
+    return header
+
+
+def check_key_reuse(
+    header: ExecutionHeader,
+    key: str,
+    labels: Mapping[str, str],
+    definition: DefinitionHash | None = None,
+) -> None:
+    """Raises KeyReusedError if the execution of a key has another input or definition.
+
+    For a rerun, `definition` is None, because the newest version may have changed since the first
+    call.
+    """
     difference = ""
     if definition not in (None, header.definition):
         difference = f"version {header.version} of the workflow"
     elif header.labels.get(INPUT_LABEL) != labels[INPUT_LABEL]:
         difference = "other nodes, configs or input" if definition is None else "another input"
     if difference:
-        raise KeyReusedError(quote_name(key), execution_id, difference)
-    return header
+        raise KeyReusedError(quote_name(key), header.execution_id, difference)
 
 
 def hash_input(data: bytes) -> str:

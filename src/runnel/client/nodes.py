@@ -9,7 +9,7 @@ from runnel.core import events as e
 from runnel.core.codec import decode_entry
 from runnel.core.decide.decision_context import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
 from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, NodeId
+from runnel.core.ids import NO_ITEM, NodeId, format_node_name
 from runnel.core.message_text import escape_unprintable, suggest_or_list_names
 from runnel.core.states import NodeState
 from runnel.core.templates.errors import TemplateError
@@ -86,7 +86,7 @@ def _check_item(execution: Execution, index: int, item: int) -> None:
         reason = (
             "the node is not a map" if map_run is None else f"the map has {map_run.count:,} items"
         )
-        name = f"{execution.graph.nodes[index].node.id}[{item}]"
+        name = format_node_name(execution.graph.nodes[index].node.id, item)
         raise NotFoundError("item", name, hint=reason)
 
 
@@ -115,7 +115,7 @@ class _NodeInspector:
             node_id=node.node.id,
             item=None if item == NO_ITEM else item,
             handler=node.node.handler,
-            state=state,
+            status=state,
             attempts=attempts,
             config=config,
             config_error=config_error,
@@ -158,7 +158,7 @@ class _NodeInspector:
         last = attempts[-1] if attempts else NO_ATTEMPT
         return ItemView(
             item=item,
-            state=self._get_item_state(item, attempts),
+            status=self._get_item_state(item, attempts),
             attempts=len(attempts),
             worker=last.worker,
             started_at=last.started_at,
@@ -220,7 +220,7 @@ class _NodeInspector:
             names = [nodes[parent].node.id for parent in parents if not runs[parent].is_final]
             return (f"nodes {', '.join(names)}" if names else None), None
         map_run = self._execution.maps.get(self._index)
-        waiting = None if map_run is None else summarize_waiting_items(map_run)
+        waiting = None if map_run is None else summarize_waiting_items(self._node.node.id, map_run)
         if waiting is not None:
             return waiting.text, waiting.due
         return describe_wait(run), run.due

@@ -55,7 +55,7 @@ def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
     info = about or WorkerInfo()
     return WorkerView(
         worker=record.worker,
-        state=get_worker_state(record, settings),
+        status=get_worker_state(record, settings),
         holds=record.holds,
         silent_s=record.silent_s,
         host=None if about is None else about.host,
@@ -285,7 +285,7 @@ class StoreOperations:
 
     async def drain(self, worker: str) -> None:
         view = await self.worker(worker)
-        if view.state == "dead":
+        if view.status == "dead":
             raise WrongStateError(f"worker {worker} is dead and can't be drained")
         if not await self._tasks.drain(worker):
             raise _worker_not_found_error(worker)

@@ -157,18 +157,47 @@ class Client(Protocol):
         /,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores the workflow and starts an execution; does not wait until the execution ends.
+
+        Without a `priority`, the execution has the priority of the workflow.
 
         If the caller gives a graph, it must come from `compile_canonical`: it is not compiled
         again.
         """
 
+    async def submit_many(
+        self,
+        workflow: Workflow | Graph,
+        inputs: Sequence[Json],
+        /,
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+    ) -> list[ExecutionId]:
+        """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
+
+        Raises InvalidInputError with the problems of all inputs, before anything is stored. A
+        repeated call with the same `idempotency_keys`, one for each input, starts nothing twice.
+        """
+
     async def hold(
-        self, workflow: Workflow, /, *, idempotency_key: str | None = None
+        self,
+        workflow: Workflow,
+        input: Json = None,
+        /,
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
-        """Stores a held execution, which starts when `trigger` is called."""
+        """Stores a held execution, which starts when `trigger` is called.
+
+        `trigger` checks the input, and may replace it.
+        """
 
     async def trigger(
         self,

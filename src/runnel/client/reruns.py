@@ -7,6 +7,7 @@ import msgspec
 
 from runnel.authoring.builder import STEP_HANDLER
 from runnel.authoring.payloads import encode_payload
+from runnel.client.idempotency import remove_key_labels
 from runnel.client.values import PayloadStorage
 from runnel.core.commands import Command, CreateExecution, StartExecution, TakeOver
 from runnel.core.execution import Execution
@@ -65,6 +66,11 @@ class RerunClient(Protocol):
     ) -> ExecutionId: ...
 
 
+# The label of a rerun with another input than the execution that it reruns. Such a rerun does other
+# work, so it does not replace the dead letters of that execution.
+NEW_INPUT_LABEL = "runnel.new_input"
+
+
 def check_rerunnable(former: Execution) -> None:
     """Raises WrongStateError if the execution is a child, is not final, or has steps of a program.
 
@@ -91,6 +97,13 @@ def check_rerunnable(former: Execution) -> None:
         )
 
 
+def build_labels(former: Execution, *, is_same_input: bool) -> dict[str, str]:
+    """Returns the labels of a rerun without those that belong to one execution."""
+    labels = remove_key_labels(former.labels)
+    labels.pop(NEW_INPUT_LABEL, None)
+    return labels if is_same_input else {**labels, NEW_INPUT_LABEL: "true"}
+
+
 def is_whole_rerun(options: RerunSpec, state: ExecutionState, *, has_input: bool) -> bool:
     """Returns True if a rerun of an execution in this final state runs every node."""
     if options.is_whole is not None:
@@ -106,6 +119,7 @@ def build_take_overs(
     execution_id: ExecutionId,
     *,
     has_input: bool,
+    mocks_services: bool = False,
 ) -> list[TakeOver]:
     """Returns the commands that copy reused results to a rerun; raises InputError."""
     again = [*options.again, *options.configs]
@@ -116,7 +130,7 @@ def build_take_overs(
             f"'{escape_unprintable(unknown)}'"
             f"{suggest_or_list_names(unknown, graph.index)}"
         )
-    configs = _validate_configs(graph, options.configs)
+    configs = _validate_configs(graph, options.configs, mocks_services=mocks_services)
     if is_whole_rerun(options, former.state, has_input=has_input):
         return [TakeOver(execution_id=execution_id, configs=configs)] if configs else []
     names = [NodeId(name) for name in again]
@@ -183,7 +197,9 @@ def _get_blob_size(taken: ReusedResult) -> int:
     return taken.output.size if taken.output is not None and taken.output.blob is not None else 0
 
 
-def _validate_configs(graph: Graph, configs: Mapping[str, Json]) -> dict[NodeId, msgspec.Raw]:
+def _validate_configs(
+    graph: Graph, configs: Mapping[str, Json], *, mocks_services: bool
+) -> dict[NodeId, msgspec.Raw]:
     """Returns the encoded configs.
 
     Raises InvalidWorkflowError if the workflow is invalid with them.
@@ -205,7 +221,7 @@ def _validate_configs(graph: Graph, configs: Mapping[str, Json]) -> dict[NodeId,
             )
         nodes.append(msgspec.structs.replace(node, config=given))
     changed = msgspec.structs.replace(graph.workflow, nodes=tuple(nodes))
-    problems = find_problems(changed)
+    problems = find_problems(changed, mocks_services=mocks_services)
     if problems:
         raise InvalidWorkflowError(problems, source=f"workflow {quote_name(changed.name)}")
     return {

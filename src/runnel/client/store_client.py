@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runnel.authoring.input_schema import CheckedInput, check_input
+from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
+    check_priority,
     check_signal_name,
     check_text,
     encode_payload,
@@ -24,18 +25,17 @@ from runnel.client.execution_lists import (
     execution_not_found_error,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
-from runnel.client.values import PayloadStorage
+from runnel.client.values import PayloadStorage, complete_input
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.input_defaults import fill_defaults
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.errors import WrongStateError
+from runnel.errors import InvalidInputError, WrongStateError
 from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from runnel.client.bulk import StoreBulk
     from runnel.client.dead_letters import StoreDeadLetters
     from runnel.client.reruns import RerunSpec
+    from runnel.client.values import ValueWithBlobs
     from runnel.core.values import Json
     from runnel.core.workflow import Workflow
     from runnel.engine.graph_cache import GraphCache
@@ -95,6 +96,11 @@ PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
 
 
+# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
+# for which it would have to wait until a process has created the execution.
+CHECKED_LABEL = "runnel.checked"
+
+
 class StoreClient:
     """The client over a store. A call returns once its command is stored.
 
@@ -113,6 +119,7 @@ class StoreClient:
         owns: Callable[[int], bool] = lambda _partition: False,
         feed_reader: FeedReader | None = None,
         graphs: GraphCache | None = None,
+        mocks_services: bool = False,
     ) -> None:
         self._backend = backend
         self._clock = clock
@@ -126,7 +133,10 @@ class StoreClient:
             owns=owns,
             listen=None if feed_reader is None else partial(feed_reader.listen, ends_only=True),
         )
-        self._definitions = DefinitionCache(backend.archive, clock, graphs)
+        self._mocks_services = mocks_services
+        self._definitions = DefinitionCache(
+            backend.archive, clock, graphs, mocks_services=mocks_services
+        )
         self.library = WorkflowLibrary(backend, self._definitions, clock)
         self._payloads = PayloadStorage(backend.blobs, ids)
 
@@ -148,6 +158,7 @@ class StoreClient:
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
     ) -> ExecutionId:
@@ -161,20 +172,84 @@ class StoreClient:
             self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
             input_,
             labels=labels,
+            priority=priority,
             idempotency_key=idempotency_key,
             execution_id=execution_id,
         )
         return header.execution_id
 
+    async def submit_many(
+        self,
+        workflow: Workflow | Graph,
+        inputs: Sequence[Json],
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+    ) -> list[ExecutionId]:
+        """Starts an execution for each of at most 1,000 inputs; returns the ids in their order.
+
+        Raises InvalidInputError with the problems of all inputs, before anything is stored. An
+        input with a known key is not started again. Raises KeyReusedError if the definition or the
+        input of a known key differs; then nothing is stored either.
+        """
+        headers = await self.create_executions(
+            self._definitions.add(workflow) if isinstance(workflow, Graph) else workflow,
+            inputs,
+            labels=labels,
+            priority=priority,
+            idempotency_keys=idempotency_keys,
+        )
+        return [header.execution_id for header in headers]
+
+    async def create_executions(
+        self,
+        workflow: Workflow,
+        inputs: Sequence[Json],
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        idempotency_keys: Sequence[str] | None = None,
+        version: int | None = None,
+    ) -> list[ExecutionHeader]:
+        """Creates executions as `submit_many` does; returns their current headers.
+
+        With `version`, the definition is not stored again, as in `create_execution`.
+        """
+        from runnel.client.submissions import ExecutionCreator
+
+        creator = ExecutionCreator(
+            self._backend, self._definitions, self._payloads, self._clock, self._ids
+        )
+        return await creator.create(
+            workflow,
+            inputs,
+            labels=labels or {},
+            priority=priority,
+            keys=idempotency_keys,
+            version=version,
+        )
+
     async def hold(
-        self, workflow: Workflow, input_: Json = None, *, idempotency_key: str | None = None
+        self,
+        workflow: Workflow,
+        input_: Json = None,
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
     ) -> ExecutionId:
         """Stores a held execution, which starts when `trigger` is called.
 
         `trigger` validates the input, and may replace it.
         """
         header = await self.create_execution(
-            workflow, input_, is_held=True, idempotency_key=idempotency_key
+            workflow,
+            input_,
+            labels=labels,
+            priority=priority,
+            is_held=True,
+            idempotency_key=idempotency_key,
         )
         return header.execution_id
 
@@ -184,6 +259,7 @@ class StoreClient:
         input_: Json = None,
         *,
         labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
         is_held: bool = False,
         idempotency_key: str | None = None,
         execution_id: ExecutionId | None = None,
@@ -191,15 +267,12 @@ class StoreClient:
     ) -> ExecutionHeader:
         """Creates an execution, unless one with the same key exists; returns its current header.
 
-        With `version`, the definition is not stored again. If that version was deleted in the
-        meantime, the call creates nothing and raises NotFoundError. None is stored as `{}`.
+        With `version`, the definition is not stored again; raises NotFoundError if that version was
+        deleted. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
-        kept_labels = check_labels(labels or {})
-        value = input_.value if isinstance(input_, CheckedInput) else input_
-        is_checked = value is not None and isinstance(input_, CheckedInput)
-        data = encode_payload({} if value is None else value, where="input")
-        stored = data if is_held else _complete_input(workflow, data, is_checked=is_checked)
+        data, stored, own_labels = _prepare_input(workflow, input_, is_held=is_held)
+        kept_labels = check_labels(labels or {}) | own_labels
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -224,6 +297,7 @@ class StoreClient:
             version=version or await self._definitions.store(hash_, workflow),
             input=input_value,
             labels=kept_labels,
+            priority=check_priority(priority),
             is_held=is_held,
             created_at=self._clock.now(),
         )
@@ -234,8 +308,7 @@ class StoreClient:
         )
         if version is None:
             await self._definitions.store_again_if_deleted(hash_, workflow)
-        # A concurrent caller with the same key may have created the execution first.
-        known = None if find_known is None else await find_known()
+        known = None if find_known is None else await find_known()  # another caller was first
         return known or make_pending_header(command)
 
     async def rerun(
@@ -252,34 +325,49 @@ class StoreClient:
         for each key. Raises WrongStateError, NotFoundError and InputError. Raises KeyReusedError if
         the rerun of this key has other nodes, configs or another input.
 
-        The rerun replaces the dead letters of the final execution: it runs their tasks.
+        The rerun replaces the dead letters of the final execution: it runs their tasks. With
+        another input, it does other work, and the letters stay.
         """
         from runnel.client.dead_letters import delete_execution_letters
 
+        former = await self.load(execution_id)
+        is_same_input = input is None or await self._has_input(former, input)
         new_id = await self._create_rerun(
-            execution_id, options, input=input, idempotency_key=idempotency_key
+            former,
+            options,
+            input=input,
+            is_same_input=is_same_input,
+            idempotency_key=idempotency_key,
         )
-        await delete_execution_letters(self._backend.archive, execution_id)
+        if is_same_input:
+            await delete_execution_letters(self._backend.archive, execution_id)
         return new_id
+
+    async def _has_input(self, former: Execution, input_: Json) -> bool:
+        """Returns True if the input, with the defaults of its schema, is that of the execution."""
+        data = encode_payload(input_, where="input")
+        data = complete_input(former.graph.workflow, data, is_checked=True)
+        former_data = await self._payloads.load(former.input)
+        return bool(msgspec.json.decode(data) == msgspec.json.decode(former_data))
 
     async def _create_rerun(
         self,
-        execution_id: ExecutionId,
+        former: Execution,
         options: RerunSpec | None,
         *,
         input: Json,
+        is_same_input: bool,
         idempotency_key: str | None,
     ) -> ExecutionId:
         from runnel.client import idempotency, reruns
 
         find_known = partial(idempotency.find_execution_of_key, self._backend.archive)
         options = options or reruns.RerunSpec()
-        former = await self.load(execution_id)
         reruns.check_rerunnable(former)
         data = None if input is None else encode_payload(input, where="input")
         graph, stored = await self._choose_rerun_input(former, data, is_newest=options.is_newest)
         new_id = ExecutionId(self._ids.execution_id())
-        labels = idempotency.remove_key_labels(former.labels)
+        labels = reruns.build_labels(former, is_same_input=is_same_input)
         if idempotency_key is not None:
             new_id = idempotency.derive_execution_id(former.id, idempotency_key)
             content = msgspec.json.encode([options, input])
@@ -291,11 +379,15 @@ class StoreClient:
                 return new_id
             if known is not None:  # the newest version may have changed since the first call
                 graph = await self._definitions.load_graph(DefinitionHash(known.definition))
-        parts = reruns.build_take_overs(former, graph, options, new_id, has_input=data is not None)
-        if stored is None:
-            value, blobs = await self._payloads.copy_value(former.input, new_id)
-        else:
-            value, blobs = self._payloads.to_value(stored, f"{new_id}/input")
+        parts = reruns.build_take_overs(
+            former,
+            graph,
+            options,
+            new_id,
+            has_input=data is not None,
+            mocks_services=self._mocks_services,
+        )
+        value, blobs = await self._copy_or_store_input(former, stored, new_id)
         command = CreateExecution(
             execution_id=new_id,
             workflow=graph.workflow.name,
@@ -303,6 +395,7 @@ class StoreClient:
             version=await self._definitions.store(graph.hash, graph.workflow),
             input=value,
             labels=labels,
+            priority=former.priority,
             rerun_of=former.id,
             is_held=bool(parts),
             created_at=self._clock.now(),
@@ -317,6 +410,14 @@ class StoreClient:
             await find_known(new_id, idempotency_key, labels)
         return new_id
 
+    async def _copy_or_store_input(
+        self, former: Execution, stored: bytes | None, execution_id: ExecutionId
+    ) -> ValueWithBlobs:
+        """Returns the input of a rerun; a copy of the former input if `stored` is None."""
+        if stored is None:
+            return await self._payloads.copy_value(former.input, execution_id)
+        return self._payloads.to_value(stored, f"{execution_id}/input")
+
     async def _choose_rerun_input(
         self, former: Execution, data: bytes | None, *, is_newest: bool
     ) -> tuple[Graph, bytes | None]:
@@ -330,11 +431,11 @@ class StoreClient:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
         workflow = graph.workflow
         if data is not None:
-            return graph, _complete_input(workflow, data)
+            return graph, complete_input(workflow, data)
         if workflow.input is None:
             return graph, None
         former_data = await self._payloads.load(former.input)
-        stored = _complete_input(workflow, former_data, is_checked=not is_newest)
+        stored = complete_input(workflow, former_data, is_checked=not is_newest)
         return graph, None if stored is former_data else stored
 
     async def trigger(
@@ -362,10 +463,10 @@ class StoreClient:
         workflow = execution.graph.workflow
         value, blobs = None, NO_BLOBS
         held_data: bytes | None = None
-        if data is None and workflow.input is not None:
+        if data is None and workflow.input is not None and CHECKED_LABEL not in execution.labels:
             held_data = data = await self._load_submitted_input(execution)
         if data is not None:
-            stored = _complete_input(workflow, data)
+            stored = complete_input(workflow, data)
             if stored is not held_data:
                 value, blobs = self._payloads.to_value(stored, f"{execution_id}/input")
         command = StartExecution(execution_id=execution_id, input=value, key=key)
@@ -574,16 +675,22 @@ class StoreClient:
         return header
 
 
-def _complete_input(workflow: Workflow, data: bytes, *, is_checked: bool = False) -> bytes:
-    """Returns the input with the defaults of its schema; the same object if nothing is missing.
+def _prepare_input(
+    workflow: Workflow, input_: Json, *, is_held: bool
+) -> tuple[bytes, bytes, dict[str, str]]:
+    """Returns the input as submitted, the input with defaults, and the label of a checked input.
 
-    Raises InvalidInputError if the input does not fit the workflow, unless `is_checked` is true. In
-    encoded input, a tuple is a list and a dataclass is an object.
+    Raises InvalidInputError if the input does not fit the workflow. For a held execution, such an
+    input is stored as it is: `trigger` may replace it.
     """
-    if workflow.input is None:
-        return data
-    value = msgspec.json.decode(data)
-    if not is_checked:
-        check_input(workflow, value)
-    filled = fill_defaults(workflow.input, value)
-    return data if filled is value else msgspec.json.encode(filled)
+    value = input_.value if isinstance(input_, CheckedInput) else input_
+    is_checked = value is not None and isinstance(input_, CheckedInput)
+    data = encode_payload({} if value is None else value, where="input")
+    if not is_held:
+        return data, complete_input(workflow, data, is_checked=is_checked), {}
+    if value is None:
+        return data, data, {}
+    try:
+        return data, complete_input(workflow, data), {CHECKED_LABEL: "input"}
+    except InvalidInputError:
+        return data, data, {}

@@ -208,7 +208,9 @@ class SyncClient(SyncWrapper[HttpClient]):
         self._exit_stack.close()
 
     submit = BlockingMethod(HttpClient.submit)
+    submit_many = BlockingMethod(HttpClient.submit_many)
     run = BlockingMethod(HttpClient.run)
+    run_many = IteratingMethod(HttpClient.run_many)
     hold = BlockingMethod(HttpClient.hold)
     trigger = BlockingMethod(HttpClient.trigger)
     wait = BlockingMethod(HttpClient.wait)

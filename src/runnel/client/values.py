@@ -2,7 +2,11 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
+from runnel.authoring.input_schema import check_input
 from runnel.core.ids import ExecutionId
+from runnel.core.input_defaults import fill_defaults
 from runnel.core.values import (
     BLOB_BYTES_MAX,
     INLINE_BYTES_MAX,
@@ -10,6 +14,7 @@ from runnel.core.values import (
     make_blob_reference,
     make_value_from_json,
 )
+from runnel.core.workflow import Workflow
 from runnel.errors import PayloadError
 from runnel.ports.clock import IdGenerator
 from runnel.ports.records import BlobStore
@@ -49,3 +54,21 @@ class PayloadStorage:
         if value.blob is None:
             return value, NO_BLOBS
         return self.to_value(await self.load(value), f"{execution_id}/taken")
+
+
+def complete_input(
+    workflow: Workflow, data: bytes, *, is_checked: bool = False, where: str = "input"
+) -> bytes:
+    """Returns the input with the defaults of its schema; the same object if nothing is missing.
+
+    Raises InvalidInputError if the input does not fit the workflow, unless `is_checked` is true. In
+    encoded input, a tuple is a list and a dataclass is an object. `where` names the input in
+    messages.
+    """
+    if workflow.input is None:
+        return data
+    value = msgspec.json.decode(data)
+    if not is_checked:
+        check_input(workflow, value, where=where)
+    filled = fill_defaults(workflow.input, value)
+    return data if filled is value else msgspec.json.encode(filled)

@@ -55,7 +55,8 @@ class _LimitKeyCommand(_Command, frozen=True, kw_only=True):
 class CreateExecution(_ExecutionCommand, frozen=True, kw_only=True):
     """Creates a PENDING execution and starts it at once.
 
-    With `is_held`, the execution stays PENDING until a StartExecution.
+    With `is_held`, the execution stays PENDING until a StartExecution. Without a `priority`, the
+    execution has the priority of the workflow.
     """
 
     workflow: str
@@ -63,6 +64,7 @@ class CreateExecution(_ExecutionCommand, frozen=True, kw_only=True):
     version: int
     input: Value = EMPTY_OBJECT
     labels: dict[str, str] = {}
+    priority: int | None = None
     parent: TaskToken | None = None
     rerun_of: ExecutionId | None = None
     is_held: bool = False
@@ -144,6 +146,13 @@ class TaskLost(_TaskCommand, frozen=True, kw_only=True):
     was_alone: bool = False
 
 
+class TaskStopped(_TaskCommand, frozen=True, kw_only=True):
+    """Reports that the code of a stopped task has ended, or never began.
+
+    The report has no result: the attempt was cancelled when its task was stopped.
+    """
+
+
 class TaskDeferred(_TaskCommand, frozen=True, kw_only=True):
     """Reports that a rate limit does not allow the task before `until`.
 
@@ -182,11 +191,14 @@ class CancelExecution(_ExecutionCommand, frozen=True, kw_only=True):
     """Cancels an execution.
 
     Clean-up nodes still run, unless the cancellation `is_forced`. A repeated cancellation is
-    harmless.
+    harmless. If `awaited_by` is given, the execution ends only after the code of its stopped tasks
+    has ended. The attempt `awaited_by` of the parent receives ChildSettled, also if the execution
+    has already ended or was never created.
     """
 
     reason: str = "cancelled by request"
     is_forced: bool = False
+    awaited_by: TaskToken | None = None
 
 
 class ChildSettled(_TaskCommand, frozen=True, kw_only=True):
@@ -279,6 +291,7 @@ Command: TypeAlias = (
     | TaskFailed
     | TaskSkipped
     | TaskLost
+    | TaskStopped
     | TaskDeferred
     | TimerFired
     | SendSignal
@@ -297,7 +310,7 @@ Command: TypeAlias = (
 
 LimitCommand: TypeAlias = AcquireLimit | ReleaseLimit | ResumeLimit
 # After one of these commands, no worker holds the task any more.
-TASK_ENDINGS = (TaskCompleted, TaskFailed, TaskSkipped, TaskLost, TaskDeferred)
+TASK_ENDINGS = (TaskCompleted, TaskFailed, TaskSkipped, TaskLost, TaskStopped, TaskDeferred)
 
 
 LIMIT_PREFIX = "limit:"

@@ -23,6 +23,7 @@ class TimerKind(StrEnum):
     SIGNAL = "signal"
     TIMEOUT = "timeout"
     SLA = "sla"
+    STOP = "stop"
 
 
 # The name of the execution's input in templates and among the values of a task.
@@ -65,6 +66,8 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     cache_ttl_s: float = 0.0
     failures: int = 0
     issued_at: float
+    priority: int = 0
+    """Tasks with a higher priority come first in their queue."""
     place: float = 0.0
     """The position among the tasks of the workflow in the queue: the lowest place comes first.
 
@@ -72,6 +75,8 @@ class TaskMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """
     losses: int = 0
     """The number of processes that died while they held the task."""
+    skipped: tuple[NodeId, ...] = ()
+    """The nodes that the config reads and that were skipped, so that they have no output."""
 
 
 class TimerKey(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,6 +97,15 @@ class IssueTask(msgspec.Struct, frozen=True, gc=False):
 
 class DropTask(msgspec.Struct, frozen=True, gc=False):
     """Ends an attempt. A queued task must not start, and a running task must stop."""
+
+    token: TaskToken
+
+
+class StopTask(msgspec.Struct, frozen=True, gc=False):
+    """Ends an attempt as DropTask does. The store also reports the end of the task's code.
+
+    The report is TaskStopped, or TaskLost if no worker can report it.
+    """
 
     token: TaskToken
 
@@ -173,7 +187,14 @@ class PutDeadLetter(msgspec.Struct, frozen=True):
 # batch.
 PostCommitEffect: TypeAlias = LoadBlob | StoreOutput | ShareValues
 Effect: TypeAlias = (
-    IssueTask | DropTask | SetTimer | ClearTimer | SendCommand | PutDeadLetter | PostCommitEffect
+    IssueTask
+    | DropTask
+    | StopTask
+    | SetTimer
+    | ClearTimer
+    | SendCommand
+    | PutDeadLetter
+    | PostCommitEffect
 )
 
 

@@ -42,6 +42,7 @@ class ExecutionCreated(_Event, frozen=True, kw_only=True):
     definition: DefinitionHash
     input: Value
     labels: dict[str, str] = {}
+    priority: int = 0
     parent: TaskToken | None = None
     rerun_of: ExecutionId | None = None
     created_at: float
@@ -108,7 +109,23 @@ class NodeSkipped(_NodeEvent, frozen=True, kw_only=True):
 
 
 class NodeCancelled(_NodeEvent, frozen=True, kw_only=True):
+    """A node or item was cancelled.
+
+    If `stop_due` is given, the code or the child execution of the attempt may still run, and
+    clean-up nodes wait for its end. For code, they wait until `stop_due` at most.
+    """
+
     reason: str
+    stop_due: float | None = None
+
+
+class CodeEnded(_NodeEvent, frozen=True, kw_only=True):
+    """The code or the child execution of a cancelled attempt has ended.
+
+    With `is_assumed`, no worker has reported the end within the time limit.
+    """
+
+    is_assumed: bool = False
 
 
 class RetryPlanned(_NodeEvent, frozen=True, kw_only=True):
@@ -180,12 +197,14 @@ class ExecutionClosing(_Event, frozen=True, kw_only=True):
 
     All nodes that have not begun are cancelled, and clean-up nodes run.
 
-    With `is_abrupt`, not even clean-up nodes run.
+    With `is_abrupt`, not even clean-up nodes run. With `is_awaited`, a parent waits until the code
+    of all cancelled nodes has ended.
     """
 
     outcome: ExecutionState
     error: ErrorInfo | None = None
     is_abrupt: bool = False
+    is_awaited: bool = False
 
 
 class SlaMissed(_Event, frozen=True, kw_only=True):
@@ -222,6 +241,7 @@ Event: TypeAlias = (
     | NodeFailed
     | NodeSkipped
     | NodeCancelled
+    | CodeEnded
     | RetryPlanned
     | TaskWasLost
     | NodeWaits

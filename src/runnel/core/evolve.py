@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
-from runnel.core.execution import PENDING_RUN, ConfigOverride, Execution, MapRun, NodeRun
+from runnel.core.execution import (
+    PENDING_RUN,
+    ConfigOverride,
+    Execution,
+    MapRun,
+    NodeRun,
+    StoppedAttempt,
+)
 from runnel.core.graph import Graph
 from runnel.core.ids import NO_ITEM, DefinitionHash
 from runnel.core.states import NODE_MOVES, NodeState, check_execution_move, check_node_move
@@ -191,6 +198,11 @@ def _on_skipped(execution: Execution, event: e.NodeSkipped, at: float) -> None:
 def _on_cancelled(execution: Execution, event: e.NodeCancelled, at: float) -> None:
     index = execution.graph.index[event.node]
     run = _get_run(execution, index, event.item)
+    if event.stop_due is not None:
+        child = run.detail if run.wait is e.Wait.CHILD else ""
+        attempt = StoppedAttempt(execution.token(index, event.item, run), child)
+        execution.stopping[index, event.item] = attempt
+        execution.stop_due = event.stop_due
     if event.item != NO_ITEM:
         _settle_item(execution, index, event.item)
         return
@@ -198,6 +210,10 @@ def _on_cancelled(execution: Execution, event: e.NodeCancelled, at: float) -> No
         run, state=S.CANCELLED, reason=event.reason, wait=None, due=None, finished_at=at
     )
     _settle(execution, index, run, changed)
+
+
+def _on_code_ended(execution: Execution, event: e.CodeEnded, _at: float) -> None:
+    execution.stopping.pop((execution.graph.index[event.node], event.item), None)
 
 
 def _on_retry_planned(execution: Execution, event: e.RetryPlanned, _at: float) -> None:
@@ -273,6 +289,7 @@ def _on_closing(execution: Execution, event: e.ExecutionClosing, at: float) -> N
     execution.outcome = execution.outcome or event.outcome
     execution.closing_error = execution.closing_error or event.error
     execution.is_abrupt = execution.is_abrupt or event.is_abrupt
+    execution.is_awaited = execution.is_awaited or event.is_awaited
     cancelled = replace(PENDING_RUN, state=S.CANCELLED, reason=reason, finished_at=at)
     for compiled in execution.graph.nodes:
         run = execution.nodes[compiled.index]
@@ -366,6 +383,7 @@ _APPLIERS: dict[type, Callable[[Execution, Any, float], None]] = {
     e.NodeFailed: _on_failed,
     e.NodeSkipped: _on_skipped,
     e.NodeCancelled: _on_cancelled,
+    e.CodeEnded: _on_code_ended,
     e.RetryPlanned: _on_retry_planned,
     e.TaskWasLost: _on_lost,
     e.NodeWaits: _on_waits,

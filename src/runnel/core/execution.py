@@ -55,6 +55,11 @@ class NodeRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         return self.state in FINAL_NODE_STATES
 
     @property
+    def losses_together(self) -> int:
+        """The number of processes that died while they held this task and other tasks."""
+        return self.losses - self.crashes
+
+    @property
     def holds_slot(self) -> bool:
         """Whether the node or item counts against max_concurrency.
 
@@ -113,6 +118,16 @@ class MapRun:
             self.next_item += 1
 
 
+class StoppedAttempt(msgspec.Struct, frozen=True, gc=False):
+    """A cancelled attempt whose code, or whose child execution, has not ended.
+
+    `child` is empty for an attempt that a worker runs.
+    """
+
+    token: TaskToken
+    child: str = ""
+
+
 class ConfigOverride:
     """A config that replaces a node's config in the definition.
 
@@ -141,6 +156,7 @@ class Execution:
         "in_flight",
         "input",
         "is_abrupt",
+        "is_awaited",
         "is_sla_missed",
         "labels",
         "maps",
@@ -149,6 +165,7 @@ class Execution:
         "outcome",
         "output",
         "parent",
+        "priority",
         "rerun_of",
         "reused_items",
         "reused_parts",
@@ -157,6 +174,8 @@ class Execution:
         "signals",
         "started_at",
         "state",
+        "stop_due",
+        "stopping",
         "unsettled_count",
         "unsettled_parents",
         "version",
@@ -168,6 +187,7 @@ class Execution:
         self.version = created.version
         self.input = created.input
         self.labels = created.labels
+        self.priority = created.priority
         self.parent: TaskToken | None = created.parent
         self.rerun_of: ExecutionId | None = created.rerun_of
         self.created_at = created.created_at
@@ -179,6 +199,7 @@ class Execution:
         self.outcome: ExecutionState | None = None
         self.closing_error: ErrorInfo | None = None
         self.is_abrupt = False
+        self.is_awaited = False
         self.first_failed: int | None = None
         self.is_sla_missed = False
         self.nodes: list[NodeRun] = [PENDING_RUN] * len(graph)
@@ -194,6 +215,9 @@ class Execution:
         self.signals: dict[str, tuple[str, Value]] = {}
         self.signal_ids: dict[str, None] = {}
         self.signal_waiters: dict[str, list[int]] = {}
+        # The cancelled attempts that clean-up nodes wait for, by node index and item.
+        self.stopping: dict[tuple[int, int], StoppedAttempt] = {}
+        self.stop_due = 0.0
         # The blobs that replace large values in the tasks of maps that have begun.
         self.offloaded_values: dict[str, Value] = {}
 
@@ -225,6 +249,8 @@ class Execution:
     def list_in_flight_tokens(self) -> dict[TaskToken, bool]:
         """Returns the tokens of all attempts that a worker holds or may claim, each with True if it
         has started.
+
+        Attempts whose code is being stopped are among them.
         """
         tokens = {
             self.token(index, NO_ITEM, run): run.state is NodeState.RUNNING
@@ -235,4 +261,7 @@ class Execution:
             for item, run in map_run.active.items():
                 if run.state in IN_FLIGHT_STATES:
                     tokens[self.token(index, item, run)] = run.state is NodeState.RUNNING
+        for attempt in self.stopping.values():
+            if not attempt.child:
+                tokens[attempt.token] = True
         return tokens

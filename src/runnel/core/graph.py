@@ -10,6 +10,7 @@ import msgspec
 from runnel.core.ids import DefinitionHash, NodeId
 from runnel.core.run_when import CLEAN_UP_RULES
 from runnel.core.templates.template import (
+    FOR_EACH,
     CompiledExpression,
     TemplateTree,
     compile_expression,
@@ -62,7 +63,7 @@ class CompiledNode:
         self.cache_key = NO_DATA if node.cache is None else _encode_cache_key(node.cache)
         self.config_raw = msgspec.Raw(_encoder.encode(node.config))
         self.condition: CompiledExpression | None = _compile_optional(node.condition, "condition")
-        self.for_each: CompiledExpression | None = _compile_optional(node.for_each, "for_each")
+        self.for_each: CompiledExpression | None = _compile_optional(node.for_each, FOR_EACH)
         self.concurrency_key: TemplateTree | None = (
             compile_tree(node.concurrency_key, where="concurrency_key")
             if node.concurrency_key
@@ -94,6 +95,7 @@ class Graph:
         self.parent_counts = [len(node.parents) for node in self.nodes]
         self.roots = [node.index for node in self.nodes if not node.parents]
         self.leaves = [node.index for node in self.nodes if not node.children]
+        self.clean_up = [node.index for node in self.nodes if node.is_clean_up]
 
     def node(self, node_id: NodeId) -> CompiledNode:
         return self.nodes[self.index[node_id]]

@@ -70,6 +70,11 @@ def get_root_id(execution_id: ExecutionId) -> ExecutionId:
     return ExecutionId(execution_id.partition(".")[0])
 
 
+def format_node_name(node_id: str, item: int = NO_ITEM) -> str:
+    """Returns the text for a node, or for one item of a map: `each[2]`."""
+    return node_id if item == NO_ITEM else f"{node_id}[{item}]"
+
+
 def make_child_id(ref: NodeRef, attempt: int) -> ExecutionId:
     """Returns the id of a child execution.
 

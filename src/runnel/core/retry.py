@@ -17,6 +17,11 @@ NOT_RETRYABLE_ERRORS = frozenset(
 SUSPECT_LOSSES = 2
 
 
+# A suspect that no child process can run may never be alone when its process dies. After more than
+# so many deaths together with other tasks, the task fails.
+LOSSES_TOGETHER_MAX = 10
+
+
 # Some code can't run in a child process. The suspects of one death are therefore also issued again
 # at different times within this span, so that they run apart. Every further death doubles the span.
 CRASH_SPREAD_S = 2.0

@@ -14,6 +14,13 @@ class RunWhen(StrEnum):
     ONE_FAILED = "one_failed"
 
 
+class WhenNotMet(StrEnum):
+    """What becomes of a node whose `run_when` is not met."""
+
+    SKIP = "skip"
+    FAIL = "fail"
+
+
 CLEAN_UP_RULES = frozenset({RunWhen.ALL_SETTLED, RunWhen.ONE_FAILED})
 
 

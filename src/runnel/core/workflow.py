@@ -8,12 +8,16 @@ import msgspec
 
 from runnel.core.ids import NO_ITEM, DefinitionHash, NodeId
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen, SkipReason
+from runnel.core.run_when import RunWhen, SkipReason, WhenNotMet
 from runnel.core.values import INLINE_BYTES_MAX, SHARED_BYTES_MAX, Json, Value
 
 DEFINITION_FORMAT = 1
 TIMEOUT_S_DEFAULT = 300.0
 CACHE_TTL_S_DEFAULT = 24 * 3600.0
+# The highest priority; the lowest is the same number below zero.
+PRIORITY_MAX = 100
+# A worker kills stopped code after 5 s. The other 5 s are for the way to the worker and back.
+STOP_S_DEFAULT = 10.0
 
 SLEEP = "sleep"
 WAIT_FOR_SIGNAL = "wait_for_signal"
@@ -56,6 +60,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dependencies: tuple[NodeId, ...] = ()
     condition: str | None = None
     run_when: RunWhen = RunWhen.DEFAULT
+    when_not_met: WhenNotMet = WhenNotMet.SKIP
     retry: RetryPolicy = RetryPolicy()
     timeout_seconds: float = TIMEOUT_S_DEFAULT
     soft_timeout_seconds: float | None = None
@@ -85,6 +90,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timeout_seconds: float | None = None
     sla_seconds: float | None = None
     max_concurrency: int | None = None
+    priority: int = 0
     rate_limits: dict[str, RateLimit] = {}
     labels: dict[str, str] = {}
     output: Json = None
@@ -158,6 +164,7 @@ class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
     After that, the task fails and becomes a dead letter. `in_flight_max` bounds the issued tasks of
     one execution, and the running items of one map. A value above `shared_bytes_max` is offloaded
     to a blob before a map begins, if its copies in all items together exceed `inline_bytes_max`.
+    Clean-up nodes wait at most `stop_s_max` for the code of cancelled tasks to end.
     """
 
     crashes_max: int = 3
@@ -165,6 +172,7 @@ class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True):
     inline_bytes_max: int = INLINE_BYTES_MAX
     shared_bytes_max: int = SHARED_BYTES_MAX
     map_items_max: int = 1_000_000
+    stop_s_max: float = STOP_S_DEFAULT
     keeps_exhausted_tasks: bool = False
     """Whether a task whose retries are used up also goes to the dead letters (DLQ_POLICY=all)."""
 

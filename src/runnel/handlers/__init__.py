@@ -43,6 +43,11 @@ class IoHandlers:
     def make_planner(self, handler: str) -> CallPlanner:
         return partial(self._plan_call, handler)
 
+    def is_mocked(self, handler: str, config: Json) -> bool:
+        if handler == "shell" or not isinstance(config, dict):
+            return False
+        return config.get("mock", self._environment.mocks_services) is not False
+
     async def close(self) -> None:
         """Closes the connections and the guardian of the running event loop.
 
@@ -114,7 +119,8 @@ def create_builtin_registry(environment: HandlerEnvironment | None = None) -> Ha
         "python", PythonHandler(environment.functions).plan, source="runnel.handlers.python"
     )
     for name in IO_HANDLER_NAMES:
-        registry.register_plan(name, io_handlers.make_planner(name), source=__name__)
+        planner, is_mocked = io_handlers.make_planner(name), partial(io_handlers.is_mocked, name)
+        registry.register_plan(name, planner, source=__name__, is_mocked=is_mocked)
     registry.on_close(io_handlers.close)
     return registry
 

@@ -165,6 +165,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     a token never starts, its worker stops a running one, and the store refuses its report. The
     store puts each of the `messages` into the inbox of the partition of its `aggregate_id`. A task
     that one commit issues and drops is dropped. A timer that one commit clears and sets is set.
+
+    `stopped` are the tokens of tasks that must not run either, and whose end is reported. The store
+    removes a queued task and puts TaskStopped into the inbox of this partition, in the same step.
+    It keeps a claimed task with its worker until the worker reports TaskStopped or the task is
+    lost.
     """
 
     sequence: int
@@ -176,6 +181,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Aggregates whose history the store may delete, such as an unused concurrency key."""
     tasks: Sequence[TaskMessage] = ()
     dropped: Sequence[TaskToken] = ()
+    stopped: Sequence[TaskToken] = ()
     timers_set: Sequence[TimerRecord] = ()
     timers_cleared: Sequence[TimerKey] = ()
     messages: Sequence[Command] = ()
@@ -189,6 +195,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
             + len(self.closed)
             + len(self.tasks)
             + len(self.dropped)
+            + len(self.stopped)
             + len(self.timers_set)
             + len(self.timers_cleared)
             + len(self.messages)
@@ -355,7 +362,7 @@ class Store(Protocol):
     async def forget_queue(self, record: QueueRecord) -> bool:
         """Deletes the record of an empty queue.
 
-        Returns False if a task has arrived since `record` was read.
+        Returns False if the queue has a task. The next task of the queue adds the record again.
         """
 
 
@@ -406,7 +413,10 @@ class TaskQueue(Protocol):
     async def start(
         self, worker: str, tokens: Sequence[TaskToken], *, now: float
     ) -> Sequence[bool]:
-        """Starts claimed tasks; returns False for each task that was dropped and must not run."""
+        """Starts claimed tasks; returns False for each task that was dropped or stopped.
+
+        Such a task must not run.
+        """
 
     def begin(self, token: TaskToken) -> None:
         """Records that the code of a started task begins to run.
@@ -414,6 +424,13 @@ class TaskQueue(Protocol):
         A worker starts several tasks at once but may run them one after another. Only stores in the
         worker's own process record this: after a crash, the next process needs to know which tasks
         were running. Every other store does nothing. The call never blocks.
+        """
+
+    async def isolate(self, worker: str, token: TaskToken) -> None:
+        """Records that the code of a started task runs in a child process of the worker.
+
+        If the worker dies, this task was not the cause. It then counts neither as started nor as
+        company of the worker's other tasks.
         """
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
@@ -440,8 +457,8 @@ class TaskQueue(Protocol):
         """
 
     async def wait_dropped(self, worker: str, *, wait_s: float) -> Sequence[TaskToken]:
-        """Returns tokens of this worker that a commit has dropped; waits for them at most
-        `wait_s`.
+        """Returns tokens of this worker that a commit has dropped or stopped; waits for them at
+        most `wait_s`.
         """
 
     async def leave(self, worker: str) -> None:

@@ -50,7 +50,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `beat_s` is the interval of the worker's heartbeats. `beat_s` is 0 for workers of earlier
     versions, which do not report it. `claimed_at` is the time of its last claim that returned a
-    task. `tasks` holds the tasks that have been running longest.
+    task. `tasks` holds the tasks that have been running longest. `refuses` holds the functions and
+    programs that the worker could not run, each with its handler.
     """
 
     host: str = ""
@@ -64,6 +65,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     beat_s: float = 0.0
     claimed_at: float = 0.0
     tasks: tuple[RunningTaskInfo, ...] = ()
+    refuses: tuple[str, ...] = ()
 
     def serves(self, queue: str) -> bool:
         """Returns True if the worker claims tasks of this queue."""
@@ -121,11 +123,8 @@ class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A task queue with `depth` waiting tasks.
 
     The oldest has waited `waits_s`, on the store's clock.
-
-    `last` identifies the newest task, so it changes with every task that arrives.
     """
 
     queue: str
     depth: int
     waits_s: float = 0.0
-    last: str = ""

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -12,7 +13,7 @@ from runnel.core import events as e
 from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent
 from runnel.core.graph import Graph
-from runnel.core.ids import NO_ITEM, TaskToken
+from runnel.core.ids import NO_ITEM, TaskToken, format_node_name
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.ports import telemetry as names
 from runnel.ports.store import ExecutionHeader
@@ -63,6 +64,51 @@ def get_level(name: str) -> int:
     return LEVELS.get(name, logging.INFO)
 
 
+# Events as sentences, for the log of a program and for the command line. Each sentence ends with
+# what to do, if there is something to do. The logs of server roles have the names of events.
+_SENTENCES: Mapping[str, str] = {
+    names.THREAD_ABANDONED: "execution {execution_id}, node '{node}': the code did not stop "
+    "({reason}). Python can't end its thread, which runs until its function returns. Let the "
+    "function check 'ctx.cancelled', make it async, or use mode=\"process\"",
+    names.STORE_FAILED: "the store does not respond: {error}. Runnel tries again",
+    names.REPORT_REFUSED: "execution {execution_id}, node '{node}': the result of attempt "
+    "{attempt} was not used, because the task also ran elsewhere or its execution had ended",
+    names.PARTITION_LOST: "partition {partition}: this process no longer owns it ({error}). Its "
+    "next owner resumes the executions",
+    names.COMMAND_POISONED: "execution {aggregate}: a message could not be processed: {error}. See "
+    "it with: runnel dlq list",
+    names.MESSAGE_UNREADABLE: "a stored message can't be read: {problem}. See it with: runnel dlq "
+    "list",
+    names.TASK_HANDED_BACK: "execution {execution_id}, node '{node}': this process can't run the "
+    "task and leaves it to others: {problem}",
+    names.EXECUTION_FAILED: "execution {execution_id} of workflow '{workflow}' failed: {error}. "
+    "See it with: runnel show {execution_id}",
+    names.SETTING_UNKNOWN: "{problem}",
+}
+# Credentials in URLs, and values with names like "password", are masked in every program.
+_DEFAULT_REDACTOR = Redactor()
+
+
+class EventMessage:
+    """An event as text. The text is built when the record is written, not when it is logged."""
+
+    def __init__(self, name: str, fields: Mapping[str, object]) -> None:
+        self._name = name
+        self._fields = fields
+
+    def __str__(self) -> str:
+        redact = _DEFAULT_REDACTOR.redact_value
+        fields = {key: redact(key, value) for key, value in self._fields.items()}
+        item = self._fields.get("item")
+        number = item if isinstance(item, int) else NO_ITEM
+        node = format_node_name(str(self._fields.get("node_id", "")), number)
+        sentence = _SENTENCES.get(self._name)
+        if sentence is not None:
+            with suppress(KeyError):  # some places report an event without all of its fields
+                return sentence.format_map({**fields, "node": node})
+        return " ".join([self._name, *(f"{key}={value}" for key, value in fields.items())])
+
+
 LOGGER_NAME = "runnel"
 _log = logging.getLogger(LOGGER_NAME)
 
@@ -81,7 +127,8 @@ class LogTelemetry(NullTelemetry):
         if _log.isEnabledFor(level):
             # The record is built directly. Logger.log would search for the caller's file and line,
             # which took a quarter of the time of a log line and is not needed.
-            record = logging.LogRecord(LOGGER_NAME, level, "", 0, name, None, None)
+            message = EventMessage(name, fields)
+            record = logging.LogRecord(LOGGER_NAME, level, "", 0, message, None, None)
             record.event, record.fields = name, fields
             _log.handle(record)
 

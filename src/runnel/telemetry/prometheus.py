@@ -22,7 +22,7 @@ class Exposition:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(_FamilyCollector(self._sources))
+        self._registry.register(FamilyCollector(self._sources))
 
     def add(self, source: FamilySource) -> None:
         self._sources.append(source)
@@ -31,7 +31,9 @@ class Exposition:
         return generate_latest(self._registry)
 
 
-class _FamilyCollector:
+class FamilyCollector:
+    """A collector for a registry of prometheus_client."""
+
     def __init__(self, sources: Sequence[FamilySource]) -> None:
         self._sources = sources
 

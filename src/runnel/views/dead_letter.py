@@ -18,7 +18,9 @@ class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
     It can be retried or purged.
     """
 
-    name: Annotated[str, Meta(description="`execution/node`, or `execution/node/item`")]
+    name: Annotated[
+        str, Meta(description="`execution/node`, or `execution/node[item]` for an item of a map")
+    ]
     execution_id: ExecutionId
     workflow: str
     node: str

@@ -10,7 +10,7 @@ from msgspec import Meta
 from runnel.core.codec import FORMAT_VERSION, decode_entry
 from runnel.core.events import AnyEvent, Wait
 from runnel.core.execution import MapRun, NodeRun
-from runnel.core.ids import ExecutionId
+from runnel.core.ids import ExecutionId, format_node_name
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Json
 from runnel.views import Timestamp, format_timestamp
@@ -41,7 +41,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     Both are null for a node that is not a map.
     """
 
-    state: NodeState
+    status: NodeState
     attempts: int
     output: Json
     error: str | None
@@ -72,6 +72,7 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: ExecutionId | None
     rerun_of: ExecutionId | None
     labels: dict[str, str]
+    priority: int = 0
 
 
 class StateCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,16 @@ class NewExecution(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Timestamp
 
 
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored executions of a batch."""
+
+    workflow: str
+    version: int
+    execution_ids: Annotated[
+        list[ExecutionId], Meta(description="One for each input, in the order of the inputs")
+    ]
+
+
 class AcceptedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A stored request, which the owner of the partition processes within milliseconds."""
 
@@ -165,7 +176,7 @@ class WaitingItems(msgspec.Struct, frozen=True):
     due: float | None
 
 
-def summarize_waiting_items(map_run: MapRun) -> WaitingItems | None:
+def summarize_waiting_items(node_id: str, map_run: MapRun) -> WaitingItems | None:
     """Describes what a map waits for.
 
     Returns None while an item runs and after the map has ended.
@@ -176,7 +187,8 @@ def summarize_waiting_items(map_run: MapRun) -> WaitingItems | None:
         return None
     first = min(waiting, key=lambda item: (runs[item].due or inf, item))
     more = f" (and {len(waiting) - 1:,} more)" if len(waiting) > 1 else ""
-    return WaitingItems(f"item {first}{more}: {waiting[first]}", runs[first].due)
+    name = format_node_name(node_id, first)
+    return WaitingItems(f"{name}{more}: {waiting[first]}", runs[first].due)
 
 
 def decode_history(entries: Sequence[bytes]) -> list[HistoryEvent]:

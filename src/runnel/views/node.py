@@ -86,7 +86,7 @@ class ItemView(msgspec.Struct, frozen=True, kw_only=True):
     """One item of a map; `attempts` is the number of its attempts."""
 
     item: int
-    state: NodeState
+    status: NodeState
     attempts: int
     worker: str
     started_at: Timestamp | None
@@ -119,7 +119,7 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str
     item: int | None
     handler: str
-    state: NodeState
+    status: NodeState
     attempts: Sequence[AttemptView]
     config: Annotated[
         Json, Meta(description="The config of the last attempt, with the names of secrets")

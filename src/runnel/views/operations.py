@@ -32,7 +32,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     worker: str
-    state: WorkerStatus
+    status: WorkerStatus
     holds: Annotated[int, Meta(description="Tasks that the worker has claimed and not reported")]
     silent_s: Annotated[float, Meta(description="Seconds since the last heartbeat")]
     host: str | None

@@ -112,9 +112,11 @@ def old_store(request: pytest.FixtureRequest) -> OldStore:
 REWORDED = {"NodeFailed: node 'boom' failed: ValueError: it broke": "node 'boom' failed"}
 
 
-def reword_reasons(shown: dict[str, Any]) -> dict[str, Any]:
+def reword_nodes(shown: dict[str, Any]) -> dict[str, Any]:
+    """Changes the recorded answers to the words of this version: `state` is `status` now."""
     for view in shown.values():
         for node in view["nodes"].values():
+            node["status"] = node.pop("state")
             node["reason"] = REWORDED.get(node["reason"], node["reason"])
     return shown
 
@@ -124,7 +126,7 @@ def test_stored_data_is_shown_as_before(old_store: OldStore) -> None:
     histories = {id_: old_store.documents("history", id_) for id_ in old_store.known["histories"]}
     lists = {name: old_store.documents(*words) for name, words in LISTS.items()}
 
-    check_same(shown, reword_reasons(old_store.known["shown"]))
+    check_same(shown, reword_nodes(old_store.known["shown"]))
     check_same(histories, old_store.known["histories"])
     check_same(lists, {name: old_store.known[name] for name in LISTS})
 

@@ -2,6 +2,8 @@
 
 from tests.integration.refusals.refused_request import LONG, REQUEST, RUN, RefusedRequest
 
+BATCH = "/v1/workflows/checked/batch"
+
 RUNS = [
     RefusedRequest(
         name="a workflow that does not exist",
@@ -117,5 +119,93 @@ RUNS = [
         status=422,
         code="key_reused",
         says="another input",
+    ),
+    RefusedRequest(
+        name="a batch of a workflow that does not exist",
+        path="/v1/workflows/nope/batch",
+        body={"inputs": [{}]},
+        status=404,
+        code="not_found",
+        says="nope",
+    ),
+    RefusedRequest(
+        name="a batch without inputs",
+        path=BATCH,
+        body={"inputs": []},
+        status=422,
+        code=REQUEST,
+        says="$.inputs: expected at least 1 item",
+    ),
+    RefusedRequest(
+        name="a batch that is too large",
+        path=BATCH,
+        body={"inputs": [{"n": 1}] * 1_001},
+        status=422,
+        code=REQUEST,
+        says="$.inputs: expected at most 1000 items",
+    ),
+    RefusedRequest(
+        name="a batch with wrong inputs",
+        path=BATCH,
+        body={"inputs": [{"n": 1}, {"n": "two"}, {}]},
+        status=422,
+        code="invalid_input",
+        says="inputs[1].n: expected a whole number, got 'two'",
+    ),
+    RefusedRequest(
+        name="a batch with a key too few",
+        path=BATCH,
+        body={"inputs": [{"n": 1}, {"n": 2}], "idempotency_keys": ["a"]},
+        status=422,
+        code="bad_input",
+        says="expected one key for each of 2 inputs, got 1",
+    ),
+    RefusedRequest(
+        name="a batch with a repeated key",
+        path=BATCH,
+        body={"inputs": [{"n": 1}, {"n": 2}], "idempotency_keys": ["a", "a"]},
+        status=422,
+        code="bad_input",
+        says="'a' is given 2 times",
+    ),
+    RefusedRequest(
+        name="a batch with an empty key",
+        path=BATCH,
+        body={"inputs": [{"n": 1}], "idempotency_keys": [""]},
+        status=422,
+        code=REQUEST,
+        says="$.idempotency_keys[0]",
+    ),
+    RefusedRequest(
+        name="a batch with a key of another input",
+        path="/v1/workflows/waiting/batch",
+        body={"inputs": [1, {"other": 1}], "idempotency_keys": ["new", "used"]},
+        status=422,
+        code="key_reused",
+        says="'used' belongs to execution",
+    ),
+    RefusedRequest(
+        name="a batch with a label of Runnel",
+        path=BATCH,
+        body={"inputs": [{"n": 1}], "labels": {"runnel.batch": "x"}},
+        status=422,
+        code="bad_payload",
+        says="runnel.batch",
+    ),
+    RefusedRequest(
+        name="a batch with an unknown field",
+        path=BATCH,
+        body={"inputs": [{"n": 1}], "input": {}},
+        status=422,
+        code=REQUEST,
+        says="$.input",
+    ),
+    RefusedRequest(
+        name="a batch that is a list",
+        path=BATCH,
+        body=[{"n": 1}],
+        status=422,
+        code=REQUEST,
+        says="$",
     ),
 ]

@@ -8,7 +8,7 @@ from runnel.app.engine import run_engine
 from runnel.app.wiring import build_memory_engine
 from runnel.authoring.input_schema import CheckedInput
 from runnel.cli.session.inputs import load_graph
-from runnel.client import store_client
+from runnel.client import values
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import ExecutionState
@@ -66,7 +66,7 @@ async def test_an_input_that_was_checked_is_not_checked_again(
     file = tmp_path / "pair.yaml"
     file.write_text(DOCUMENT)
     checked: list[object] = []
-    monkeypatch.setattr(store_client, "check_input", lambda _workflow, value: checked.append(value))
+    monkeypatch.setattr(values, "check_input", lambda _workflow, value, **_: checked.append(value))
     graph = load_graph(file, Settings())
     engine = build_memory_engine(Settings())
 
@@ -83,7 +83,7 @@ async def test_an_absent_input_is_checked_as_the_empty_object_that_is_stored(
     file = tmp_path / "pair.yaml"
     file.write_text(DOCUMENT)
     checked: list[object] = []
-    monkeypatch.setattr(store_client, "check_input", lambda _workflow, value: checked.append(value))
+    monkeypatch.setattr(values, "check_input", lambda _workflow, value, **_: checked.append(value))
     graph = load_graph(file, Settings())
     engine = build_memory_engine(Settings())
 

@@ -9,25 +9,28 @@ from typing import Any
 import pytest
 
 import runnel
-from runnel import InvalidWorkflowError, RetryPolicy, WorkflowDAG
+from runnel import Cache, InvalidWorkflowError, RetryPolicy, StepCache, WorkflowDAG
 from runnel.authoring.context import StepOutputs
 from runnel.core.run_when import RunWhen
 from runnel.core.workflow import OnFailure
 
 ROOT = Path(__file__).parents[3]
 PUBLIC = [
+    "BatchResult",
     "Cache",
     "Client",
     "Context",
     "ExecutionFilter",
     "HandlerRegistry",
     "InvalidWorkflowError",
+    "LettersOf",
     "RateLimit",
     "Rerun",
     "RetryPolicy",
     "RunnelError",
     "Schedule",
     "Skip",
+    "StepCache",
     "StepContext",
     "StepResult",
     "SyncClient",
@@ -47,6 +50,7 @@ PUBLIC = [
     "item",
     "load_file",
     "run",
+    "run_many",
     "secret",
     "sleep",
     "submit",
@@ -158,6 +162,23 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"condition": True}, "node 'x': condition: expected a function that takes ctx, got true"),
     ({"condition": async_work}, "node 'x': condition: expected a function without async"),
     ({"retry": {"max_retries": 3}}, "node 'x': retry: expected a RetryPolicy, got an object"),
+    ({"cache": Cache(key="x")}, "node 'x': cache: expected a StepCache, got a Python Cache"),
+    (
+        {"cache": StepCache(key="doc")},  # type: ignore[arg-type]
+        "node 'x': cache.key: expected a function that takes ctx, got 'doc'",
+    ),
+    (
+        {"cache": StepCache(key=async_work)},
+        "node 'x': cache.key: expected a function without async, got an async function",
+    ),
+    (
+        {"cache": StepCache(key=work, ttl=0)},
+        "node 'x': cache.ttl: expected a timedelta or a number above 0, got 0",
+    ),
+    (
+        {"cache": StepCache(key=work, ttl="1h")},  # type: ignore[arg-type]
+        "node 'x': cache.ttl: expected a timedelta or a number above 0, got '1h'",
+    ),
     ({"depends_on": [3]}, "node 'x': depends_on: expected ids of steps, got 3"),
     ({"depends_on": ["x"]}, "node 'x': the node depends on itself"),
     ({"timeout_seconds": 0}, "node 'x': timeout_seconds: expected a number above 0, got 0"),

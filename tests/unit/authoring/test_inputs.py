@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from runnel.authoring.input_schema import check_input, parse_assignments
+from runnel.authoring.input_schema import (
+    check_input,
+    find_schema_problems,
+    find_value_problems,
+    parse_assignments,
+)
+from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
@@ -164,3 +170,119 @@ MEANT: dict[str, Any] = {
 )
 def test_a_value_is_read_as_text_if_the_schema_allows_only_text(word: str, value: Any) -> None:
     assert parse_assignments([word], schema=MEANT) == value
+
+
+def double_references(levels: int) -> dict[str, Any]:
+    """A schema of `levels` parts that jsonschema would check 2 ** levels times."""
+    parts: dict[str, Any] = {f"a{levels}": {"type": "object"}}
+    for level in range(levels):
+        parts[f"a{level}"] = {"allOf": [{"$ref": f"#/$defs/a{level + 1}"} for _ in range(2)]}
+    return {"$ref": "#/$defs/a0", "$defs": parts}
+
+
+def test_a_schema_that_refers_to_its_parts_too_often_is_refused() -> None:
+    expected = (
+        "more than 1,000 schemas describe one value, counted by following $ref, allOf, anyOf and "
+        "oneOf; refer to each part once"
+    )
+
+    assert find_schema_problems(double_references(40)) == [expected]
+    assert find_schema_problems(double_references(5)) == []
+
+
+def test_a_schema_whose_part_has_a_dialect_of_its_own_is_refused() -> None:
+    part = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+
+    problems = find_schema_problems({"properties": {"a": part}})
+
+    assert problems == ["$schema: expected only in the schema itself, not in a part of it"]
+
+
+def test_an_input_is_refused_if_a_stored_schema_refers_to_its_parts_too_often() -> None:
+    with pytest.raises(InvalidInputError, match="the check follows too many \\$ref of the schema"):
+        check_input(with_schema(double_references(40)), {})
+
+
+def test_a_nested_input_is_refused_if_its_schema_doubles_the_checks_at_each_level() -> None:
+    schema: dict[str, Any] = {"allOf": [{"properties": {"child": {"$ref": "#"}}} for _ in range(2)]}
+    value: Any = {}
+    for _ in range(30):
+        value = {"child": value}
+
+    with pytest.raises(InvalidInputError, match="the check follows too many \\$ref of the schema"):
+        check_input(with_schema(schema), value)
+
+
+def test_a_long_list_may_follow_a_reference_for_each_item() -> None:
+    users = [{"name": str(number)} for number in range(2_000)]
+
+    check_input(with_schema(SCHEMA), {"count": 1, "users": users})
+
+    assert True, "nothing was raised"
+
+
+USER = {"$ref": "#/$defs/user"}
+DEFS = {"user": {"type": "object", "required": ["id"]}}
+LIST_OR_NULL = {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]}
+SENTENCES: list[tuple[dict[str, Json], Json, str]] = [
+    (
+        {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "no",
+        ": expected a whole number or null, got 'no'",
+    ),
+    (LIST_OR_NULL, "no", ": expected a list or null, got 'no'"),
+    (LIST_OR_NULL, [1, "x"], "[1]: expected a whole number, got 'x'"),
+    (
+        {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+        3,
+        ": expected a value that fits only one of: a whole number or a number, got 3",
+    ),
+    (
+        {"oneOf": [{"type": "integer"}, {"type": "string", "minLength": 3}]},
+        None,
+        ": expected a whole number or a text of at least 3 characters, got null",
+    ),
+    ({"anyOf": [USER, {"type": "null"}], "$defs": DEFS}, 3, ": expected an object or null, got 3"),
+    ({"anyOf": [USER, {"type": "null"}], "$defs": DEFS}, {}, ": the field 'id' is missing"),
+    ({"uniqueItems": True}, [2, 1, 2], ": expected a list without equal items, got 2 twice"),
+    ({"contains": {"type": "string"}}, [1], ": expected a list with a text, got a list of 1 item"),
+    ({"minItems": 2}, [1], ": expected a list of at least 2 items, got a list of 1 item"),
+    (
+        {"minProperties": 2},
+        {"a": 1},
+        ": expected an object with at least 2 fields, got an object with 1 field",
+    ),
+    (
+        {"propertyNames": {"pattern": "^x"}},
+        {"a": 1},
+        ": expected a text that matches '^x' as the name of a field, got 'a'",
+    ),
+    (
+        {"dependentRequired": {"a": ["b"]}},
+        {"a": 1},
+        ": the field 'b' is missing, because 'a' needs it",
+    ),
+    ({"not": {"type": "string"}}, "a", ": expected anything but a text, got 'a'"),
+    (
+        {"prefixItems": [{"type": "string"}], "items": False},
+        ["a", 1],
+        ": expected a list of at most 1 item, got a list of 2 items",
+    ),
+    (
+        {"unevaluatedProperties": False, "properties": {"b": True}},
+        {"a": 1},
+        ": unknown field 'a'; expected 'b'",
+    ),
+    (
+        {"additionalProperties": False, "patternProperties": {"^x": True}},
+        {"a": 1},
+        ": unknown field 'a'; expected names that match '^x'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "value", "problem"), SENTENCES)
+def test_a_problem_of_an_input_says_what_was_expected_and_what_was_found(
+    schema: dict[str, Json], value: Json, problem: str
+) -> None:
+    assert find_value_problems(schema, value, where="input") == [f"input{problem}"]

@@ -1,12 +1,15 @@
 """Decorated functions are traced into the same workflow as an equivalent document."""
 
 import functools
+import itertools
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import runnel
+from runnel import Context, task
 from runnel.app.decorated import DecoratedWorkflow
 from runnel.authoring.decorators.trace import get_current_trace
 from runnel.authoring.documents import read_document
@@ -122,6 +125,7 @@ def test_every_field_of_a_workflow_is_an_option() -> None:
 
     assert (traced.name, traced.on_failure, traced.labels) == ("annual", "continue", {"team": "a"})
     assert (traced.timeout_seconds, traced.sla_seconds, traced.max_concurrency) == (3600, 60, 2)
+    assert traced.priority == 7
     assert traced.rate_limits["api"].rate_per_second == 3
     assert traced.rate_limits["slow"].burst == 2
 
@@ -149,14 +153,14 @@ def test_a_condition_may_use_an_input_with_a_default() -> None:
     assert nodes_of(flows.flagged)["scan"].condition == "input.is_deep | default(false)"
 
 
-def test_a_result_that_may_be_skipped_has_the_default_none() -> None:
+def test_a_result_that_may_be_skipped_needs_no_default() -> None:
     traced = flows.conditions.to_workflow()
 
     nodes = nodes_of(flows.conditions)
-    assert nodes["parse_2"].config["args"]["page"] == "{{ parse | default(none) }}"
+    assert nodes["parse_2"].config["args"]["page"] == "{{ parse }}"
     assert traced.output == {
-        "alarm": "{{ parse | default(none) }}",
-        "late": "{{ parse_2.x | default(none) }}",
+        "alarm": "{{ parse }}",
+        "late": "{{ parse_2.x }}",
         "news": '{{ "none" if (scan | default(none)) is none else scan }}',
         "page": "{{ fetch }}",
         "tidied": "{{ clean }}",
@@ -177,7 +181,7 @@ def test_a_map_accepts_a_list_that_is_known_at_run_time() -> None:
     assert nodes["parse"].for_each == "fetch"
     assert nodes["parse"].config["args"] == {"page": "{{ item }}", "depth": 2}
     assert nodes["parse_2"].for_each == '["a", fetch[0]]'
-    assert nodes["diamond"].for_each == "fetch_2.links | default([])"
+    assert nodes["diamond"].for_each == "fetch_2.links"
     assert nodes["diamond"].config == {"input": {"url": "{{ item }}"}}
 
 
@@ -364,3 +368,76 @@ def fetch_with_helper(url: str) -> Any:
 @runnel.workflow
 def flow_with_helper(url: str) -> Any:
     return fetch_with_helper(url)
+
+
+class FetchTasks:
+    fetch = flows.fetch
+
+    def call(self, url: str) -> Any:
+        return self.fetch(url)
+
+
+fetch_tasks = FetchTasks()
+_counter = itertools.count()
+task_table = {"fetch": flows.fetch}
+
+
+@runnel.workflow
+def flow_of_class(url: str) -> Any:
+    return FetchTasks.fetch(url)
+
+
+@runnel.workflow
+def flow_of_object(url: str) -> Any:
+    return fetch_tasks.fetch(url)
+
+
+@runnel.workflow
+def flow_of_method(url: str) -> Any:
+    return fetch_tasks.call(url)
+
+
+@runnel.workflow
+def flow_of_table(url: str) -> Any:
+    return task_table["fetch"](url)
+
+
+@pytest.mark.parametrize("flow", [flow_of_class, flow_of_object, flow_of_method, flow_of_table])
+@pytest.mark.parametrize("target", [FetchTasks, fetch_tasks, task_table])
+def test_a_task_in_a_class_an_object_or_a_dict_can_be_replaced(
+    flow: DecoratedWorkflow[..., Any], target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = flow.to_workflow()
+    with monkeypatch.context() as patch:
+        stub = flows.fetch.options(name="stub")
+        if isinstance(target, dict):
+            patch.setitem(target, "fetch", stub)
+        else:
+            patch.setattr(target, "fetch", stub)
+        stubbed = flow.to_workflow()
+        # Another retry policy has its own trace, which is not in the cache.
+        fresh = flow.to_workflow(retry=RetryPolicy(max_retries=7 + next(_counter)))
+
+    assert [node.id for node in stubbed.nodes] == [node.id for node in fresh.nodes]
+    assert flow.to_workflow() == before
+    assert flow.to_workflow() is flow.to_workflow()
+
+
+def test_a_function_that_can_notice_its_soft_timeout_may_have_one() -> None:
+    async def on_the_loop() -> None: ...
+    def in_a_thread(ctx: Context | None = None) -> None: ...
+    def in_a_process() -> None: ...
+
+    tasks: list[Any] = [
+        task(soft_timeout=3)(on_the_loop),
+        task(soft_timeout=3)(in_a_thread),
+        task(soft_timeout=3, mode="process")(in_a_process),
+        task(in_a_thread).options(soft_timeout=timedelta(seconds=3)),
+    ]
+
+    assert [named.label for named in tasks] == [
+        "on_the_loop",
+        "in_a_thread",
+        "in_a_process",
+        "in_a_thread",
+    ]

@@ -83,6 +83,7 @@ class Author:
     timeout=timedelta(hours=1),
     sla=60,
     max_concurrency=2,
+    priority=7,
     rate_limits={"api": 3.0, "slow": RateLimit(rate_per_second=1, burst=2)},
     labels={"team": "a"},
 )

@@ -51,6 +51,8 @@ WORKFLOWS = [
         "sla_seconds: expected a number above 0, got 0",
         "max_concurrency: expected a whole number ≥ 1, got 0",
     ),
+    case(head("priority: 101"), "priority: expected a whole number from -100 to 100, got 101"),
+    case(head("priority: high"), "priority: expected a whole number from -100 to 100, got 'high'"),
     case(head("max_concurrency: 2.5"), "max_concurrency: expected a whole number ≥ 1, got 2.5"),
     case(head("labels: {team: [x]}"), "labels.team: expected a text or a number, got a list"),
     case(head("labels: {team: true}"), "labels.team: expected a text or a number, got true"),
@@ -77,11 +79,12 @@ WORKFLOWS = [
     case(
         head("description: hello"),
         "unknown key 'description'; known keys: name, version, nodes, input, on_failure, "
-        "timeout_seconds, sla_seconds, max_concurrency, rate_limits, labels, output",
+        "timeout_seconds, sla_seconds, max_concurrency, priority, rate_limits, labels, output",
     ),
     case(
         head("input: {type: integr}"),
-        "input: type: 'integr' is not valid under any of the given schemas",
+        "input: type: expected one of 'array', 'boolean', 'integer', 'null', 'number', 'object', "
+        "'string' or a list of at least 1 item, got 'integr'",
     ),
     case(head("input: text"), "input: expected a JSON Schema, which is an object, got 'text'"),
     case(

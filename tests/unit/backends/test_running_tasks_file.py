@@ -96,6 +96,51 @@ def test_no_task_is_blamed_for_the_end_of_a_process_that_was_asked_to_stop(path:
     assert blamed(path, C) == [LossKind.ALONE]
 
 
+def test_an_attempt_in_a_child_process_did_not_kill_its_process(path: Path) -> None:
+    former = RunningTasksFile(path)
+    former.isolate(former.add(A))
+    former.add(B)
+
+    assert blamed(path, A, B) == [LossKind.NOT_STARTED, LossKind.ALONE]
+
+
+@pytest.mark.parametrize("clears_between", [False, True])
+def test_tasks_of_two_partitions_of_one_process_died_together(
+    tmp_path: Path, *, clears_between: bool
+) -> None:
+    paths = [tmp_path / "p0.running", tmp_path / "p1.running"]
+    for path, token in zip(paths, (A, B), strict=True):
+        RunningTasksFile(path, process_id=b"former 1").add(token)
+
+    kinds = []
+    for path, token in zip(paths, (A, B), strict=True):
+        file = RunningTasksFile(path, process_id=b"second 2")
+        kinds.append(file.find_loss(token))
+        if clears_between:
+            file.add(C)
+
+    assert kinds == [LossKind.TOGETHER, LossKind.TOGETHER]
+
+
+def test_tasks_of_two_processes_did_not_die_together(tmp_path: Path) -> None:
+    path = tmp_path / "p0.running"
+    RunningTasksFile(path, process_id=b"former 1").add(A)
+    RunningTasksFile(tmp_path / "p1.running", process_id=b"another1").add(B)
+
+    assert blamed(path, A) == [LossKind.ALONE]
+
+
+def test_company_of_an_earlier_crash_does_not_count_for_the_next_crash(tmp_path: Path) -> None:
+    path = tmp_path / "p0.running"
+    RunningTasksFile(path, process_id=b"former 1").add(A)
+    RunningTasksFile(tmp_path / "p1.running", process_id=b"former 1").add(B)
+    RunningTasksFile(tmp_path / "p1.running", process_id=b"second 2")
+
+    RunningTasksFile(path, process_id=b"second 2").add(C)
+
+    assert blamed(path, C) == [LossKind.ALONE]
+
+
 def test_marking_a_clean_shutdown_creates_no_file(path: Path) -> None:
     running = RunningTasksFile(path)
 

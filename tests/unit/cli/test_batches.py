@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runnel.cli.session.batch_documents import BatchDocument, read_documents
-from runnel.cli.session.batch_feeder import BatchTally, DocumentOutcome
+from runnel.cli.session.batch_documents import read_documents
 from runnel.cli.session.batch_run import describe_pace
+from runnel.cli.session.batch_tally import BatchTally
+from runnel.client.batch import BatchItem, BatchOutcome
 from runnel.client.execution_views import build_execution_summary
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -130,9 +131,7 @@ def test_all_problems_are_reported_before_anything_is_submitted(tmp_path: Path) 
     ]
 
 
-def make_outcome(
-    number: int, state: ExecutionState, *, is_earlier: bool = False
-) -> DocumentOutcome:
+def make_outcome(number: int, state: ExecutionState, *, is_earlier: bool = False) -> BatchOutcome:
     header = ExecutionHeader(
         execution_id=ExecutionId(f"x{number}"),
         workflow="w",
@@ -143,8 +142,8 @@ def make_outcome(
         started_at=1.0,
         finished_at=1.0 + number,
     )
-    return DocumentOutcome(
-        BatchDocument(number, str(number), b"{}"),
+    return BatchOutcome(
+        BatchItem(number, str(number), b"{}"),
         build_execution_summary(header),
         is_from_earlier_run=is_earlier,
     )

@@ -1,14 +1,16 @@
 """The table of commands, from which `runnel --help` is printed without importing a command."""
 
 import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer
 
-from runnel.cli.main import COMMANDS, app
+from runnel.cli.main import COMMANDS, app, run_command
 
 DEADLINE_S = 60
 
@@ -40,3 +42,35 @@ def test_the_help_imports_no_command() -> None:
 
     assert done.returncode == 0, done.stderr
     assert "resume" in done.stdout
+
+
+def test_the_help_lists_dev_with_the_commands_that_serve_and_needs_no_server_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`dev` needs no server, so its group must not be called "Run them on servers"."""
+    assert run_command(["--help"]) == 0
+    shown = capsys.readouterr().out
+
+    titles = re.findall(r"─ (.+?) ─", shown)
+    assert titles == ["Options", "Run", "Write", "Operate", "Serve"]
+    assert re.search(r"│ dev +Run orchestrator", shown.partition("─ Serve ─")[2])
+
+
+def iterate_commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name in group.list_commands(None):
+        command = group.commands[name]
+        yield f"{path} {name}", command
+        if hasattr(command, "list_commands"):
+            yield from iterate_commands(command, f"{path} {name}")
+
+
+def test_no_help_has_backticks_which_a_terminal_does_not_render() -> None:
+    root: Any = typer.main.get_command(app)
+
+    texts = {
+        f"{path} {parameter.name}": str(getattr(parameter, "help", "") or "")
+        for path, command in iterate_commands(root, "runnel")
+        for parameter in command.params
+    } | {path: str(command.help) for path, command in iterate_commands(root, "runnel")}
+
+    assert [path for path, text in texts.items() if "`" in text] == []

@@ -75,11 +75,15 @@ def test_a_retry_shows_the_next_attempt_the_delay_and_the_error() -> None:
 
 def test_a_wait_after_crashes_shows_the_next_attempt_the_delay_and_the_reason() -> None:
     execution = progress()
-    crashed = e.NodeWaits(node=A, wait=e.Wait.CRASH, due=45.0, detail="2 processes died with it")
+    crashed = e.NodeWaits(
+        node=A, wait=e.Wait.CRASH, due=45.0, detail="2 processes died while they held it"
+    )
 
     apply_events(execution, 11.0, [queued(A, attempt=2), crashed])
 
-    assert describe_changes(execution) == ["a: attempt 3 in 25 s, after 2 processes died with it"]
+    assert describe_changes(execution) == [
+        "a: attempt 3 in 25 s, after 2 processes died while they held it"
+    ]
 
 
 def test_a_skipped_node_shows_the_reason() -> None:

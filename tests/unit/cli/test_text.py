@@ -132,7 +132,7 @@ def test_the_suggested_commands_continue_a_stuck_execution(
     is_owned: bool, expected: tuple[str, ...]
 ) -> None:
     waits = NodeWait(
-        node="a", state=NodeState.WAITING, waits_for="signal 'ok'", since=None, signal="ok"
+        node="a", status=NodeState.WAITING, waits_for="signal 'ok'", since=None, signal="ok"
     )
 
     assert suggest_commands("e1", (waits,), CommandHints(), is_owned=is_owned) == expected

@@ -21,7 +21,7 @@ from runnel.views.execution import (
 )
 from tests.core_driver import CoreDriver, make_node, make_workflow
 
-DIED = "2 processes died with it"
+DIED = "2 processes died while they held it"
 
 
 def start_map(items: int) -> CoreDriver:
@@ -91,7 +91,7 @@ async def test_a_map_whose_items_all_wait_shows_the_next_item(
     [stuck] = list_node_waits(await load_view(driver), [], is_owned=True)
 
     first = min(driver.root.maps[0].active.items(), key=lambda entry: entry[1].due or 0.0)
-    text = f"item {first[0]} (and 1 more): its next attempt ({DIED})"
+    text = f"m[{first[0]}] (and 1 more): its next attempt ({DIED})"
     assert line == f"m: 0 of 2 items, waits … s more for {text}"
     assert (stuck.waits_for, stuck.due) == (text, first[1].due)
 
@@ -105,7 +105,7 @@ async def test_a_map_with_a_running_item_does_not_wait() -> None:
     assert stuck.waits_for == "its own code"
     [stuck] = list_node_waits(await load_view(driver), [], is_owned=False)
     assert stuck.waits_for == "a process that runs it again"
-    assert summarize_waiting_items(driver.root.maps[0]) is None
+    assert summarize_waiting_items("m", driver.root.maps[0]) is None
 
 
 QUEUED = e.NodeQueued(node=NodeId("m"), item=0, attempt=3, nonce=Nonce("n"))
@@ -140,5 +140,5 @@ def test_a_map_of_children_shows_which_child_it_waits_for(
     ).start()
 
     assert capture_progress(driver, capsys) == [
-        "m: 0 of 2 items, waits for item 0 (and 1 more): child execution e1.m.0.1"
+        "m: 0 of 2 items, waits for m[0] (and 1 more): child execution e1.m.0.1"
     ]

@@ -60,10 +60,12 @@ COMMANDS: list[commands.Command] = [
     commands.TaskFailed(token=TOKEN, error=ERROR, worker="w1", started_at=6.5),
     commands.TaskSkipped(token=TOKEN, reason="nothing to do", worker="w1", started_at=6.5),
     commands.TaskLost(token=TOKEN, reason="gone", was_started=True),
+    commands.TaskStopped(token=TOKEN),
     commands.TaskDeferred(token=TOKEN, until=99.0),
     commands.TimerFired(ref=REF, kind="retry", attempt=2),
     commands.SendSignal(execution_id=E1, name="go", payload=make_inline_value([]), signal_id="s1"),
     commands.CancelExecution(execution_id=E1, reason="why not"),
+    commands.CancelExecution(execution_id=E1, awaited_by=TOKEN),
     commands.ChildSettled(
         token=TOKEN, child_id=ExecutionId("e1.a.2"), state=ExecutionState.FAILED, error=ERROR
     ),
@@ -107,6 +109,8 @@ EVENTS: list[events.AnyEvent] = [
     events.NodeFailed(node=A, error=ERROR, worker="w1", started_at=2.0),
     events.NodeSkipped(node=A, reason=SkipReason.CONDITION_FALSE),
     events.NodeCancelled(node=A, item=1, reason="stop"),
+    events.NodeCancelled(node=A, item=1, reason="stop", stop_due=12.0),
+    events.CodeEnded(node=A, item=1, is_assumed=True),
     events.RetryPlanned(node=A, error=ERROR, due=9.0),
     events.TaskWasLost(node=A, reason="gone", was_started=True),
     events.NodeWaits(
@@ -119,6 +123,7 @@ EVENTS: list[events.AnyEvent] = [
     events.SignalReceived(signal_id="s1", name="go", payload=make_inline_value(None)),
     events.SignalConsumed(signal_id="s1", node=A),
     events.ExecutionClosing(outcome=ExecutionState.CANCELLED, error=ERROR, is_abrupt=True),
+    events.ExecutionClosing(outcome=ExecutionState.CANCELLED, is_awaited=True),
     events.SlaMissed(sla_s=60.0),
     events.ExecutionFinished(state=ExecutionState.COMPLETED, output=make_inline_value(1)),
     events.LimitHeld(holder=TOKEN, limit=2),

@@ -2,7 +2,13 @@
 
 import pytest
 
-from runnel.core.retry import CRASH_SPREAD_S, CRASH_SPREAD_S_MAX, ErrorInfo, RetryPolicy
+from runnel.core.retry import (
+    CRASH_SPREAD_S,
+    CRASH_SPREAD_S_MAX,
+    LOSSES_TOGETHER_MAX,
+    ErrorInfo,
+    RetryPolicy,
+)
 from runnel.core.run_when import RunWhen, SkipReason
 from runnel.core.states import ExecutionState as X
 from runnel.core.states import NodeState as S
@@ -162,7 +168,7 @@ def test_a_failed_map_has_the_traceback_of_its_item() -> None:
     driver.fail("m", item=1, error=error)
 
     assert driver.root.nodes[0].error == ErrorInfo(
-        type="ValueError", message="item 1: bad", traceback="line 4"
+        type="ValueError", message="m[1]: bad", traceback="line 4"
     )
 
 
@@ -273,22 +279,38 @@ def test_a_task_that_keeps_killing_its_workers_goes_to_the_dead_letters() -> Non
 
     assert driver.root.state is X.FAILED
     assert str(driver.root.nodes[0].error) == (
-        "CrashLoop: 4 processes died while they ran this task and no other task"
+        "CrashLoop: 4 processes died while they held this task and no other task"
     )
     assert len(driver.dead_letters) == 1
 
 
-def test_a_task_that_was_never_alone_when_its_process_died_does_not_fail() -> None:
-    driver = CoreDriver(make_workflow(make_node("a"))).start()
-
-    for _ in range(5 * driver.policy.crashes_max):
+def lose_together(driver: CoreDriver, times: int) -> None:
+    for _ in range(times):
         driver.lose("a", was_started=True)
         driver.advance(CRASH_SPREAD_S_MAX)
 
+
+def test_a_task_that_was_never_alone_when_its_process_died_has_a_higher_limit() -> None:
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
+
+    lose_together(driver, LOSSES_TOGETHER_MAX)
+
     assert driver.states()["a"] is S.QUEUED
-    assert driver.tasks[driver.token("a")].losses == 5 * driver.policy.crashes_max
+    assert driver.tasks[driver.token("a")].losses == LOSSES_TOGETHER_MAX
     driver.finish("a")
     assert driver.root.state is X.COMPLETED
+
+
+def test_a_task_whose_processes_died_too_often_with_other_tasks_fails() -> None:
+    driver = CoreDriver(make_workflow(make_node("a"))).start()
+
+    lose_together(driver, LOSSES_TOGETHER_MAX + 1)
+
+    assert driver.root.state is X.FAILED
+    assert str(driver.root.nodes[0].error) == (
+        "CrashLoop: 11 processes died while they held this task and other tasks"
+    )
+    assert len(driver.dead_letters) == 1
 
 
 def test_tasks_whose_workers_died_twice_are_issued_again_at_different_times() -> None:

@@ -88,7 +88,7 @@ def test_an_item_that_fails_fails_the_map_and_stops_the_others() -> None:
     driver.fail("each", item=1)
 
     assert driver.root.state is X.FAILED
-    assert "item 1: bad" in str(driver.root.nodes[1].error)
+    assert "each[1]: bad" in str(driver.root.nodes[1].error)
     assert not driver.tasks
 
 

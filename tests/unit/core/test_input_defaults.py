@@ -42,6 +42,21 @@ FILLED = [
     pytest.param(
         {"allOf": [of(a=TENANT), of(b=TENANT)]}, {}, {"a": "acme", "b": "acme"}, id="allOf"
     ),
+    pytest.param(
+        of(user={**USER, "default": {}}), {}, {"user": {"tenant": "acme"}}, id="inside a default"
+    ),
+    pytest.param(
+        {"$defs": {"u": USER}, **of(user={"$ref": "#/$defs/u", "default": {}})},
+        {},
+        {"user": {"tenant": "acme"}},
+        id="inside a default, by a reference",
+    ),
+    pytest.param(
+        of(users={"type": "array", "items": USER, "default": [{}]}),
+        {},
+        {"users": [{"tenant": "acme"}]},
+        id="inside a default that is a list",
+    ),
 ]
 
 
@@ -101,3 +116,39 @@ def test_a_recursive_schema_fills_every_level_up_to_a_limit() -> None:
         depth += 1
         filled = filled["child"]
     assert depth == DEPTH_MAX + 1
+
+
+def test_a_schema_that_refers_to_its_parts_twice_takes_no_longer_at_each_level() -> None:
+    schema: dict[str, Any] = {"$ref": "#/$defs/a0", "$defs": {"a40": of(tenant=TENANT)}}
+    for level in range(40):
+        next_level = {"$ref": f"#/$defs/a{level + 1}"}
+        schema["$defs"][f"a{level}"] = {"allOf": [next_level, dict(next_level)]}
+
+    assert fill_defaults(schema, {}) == {"tenant": "acme"}
+
+
+def test_nested_values_that_two_schemas_describe_take_no_longer_at_each_level() -> None:
+    schema: dict[str, Any] = {
+        "allOf": [{"properties": {"child": {"$ref": "#"}}} for _ in range(2)],
+        "properties": {"n": {"default": 1}},
+    }
+    value: Any = {}
+    for _ in range(40):
+        value = {"child": value}
+
+    filled: Any = fill_defaults(schema, value)
+
+    for _ in range(40):
+        filled = filled["child"]
+    assert filled == {"n": 1}
+
+
+def test_a_default_that_contains_itself_ends() -> None:
+    schema: dict[str, Any] = {
+        "properties": {name: {"$ref": "#", "default": {}} for name in "abcdefghijkl"}
+    }
+
+    filled: Any = fill_defaults(schema, {})
+
+    assert filled["a"]["b"]["c"]
+    assert "a" not in filled["a"]

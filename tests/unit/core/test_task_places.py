@@ -1,4 +1,4 @@
-"""The place of a task in its queue: the start of its execution, or later for wide executions."""
+"""The place of a task in its queue, and the priority that it has from its execution."""
 
 from runnel.core.decide.task_dispatch import WIDE_TASKS
 from tests.core_driver import CoreDriver, make_node, make_workflow
@@ -43,3 +43,26 @@ def test_a_lost_task_of_a_wide_execution_comes_first_again() -> None:
     driver.lose("each", item=2 * WIDE_TASKS, was_started=False)
 
     assert driver.tasks[driver.token("each", 2 * WIDE_TASKS)].place == 1_000.0
+
+
+def test_a_task_has_the_priority_of_its_workflow() -> None:
+    driver = CoreDriver(make_workflow(make_node("a"), priority=20)).start()
+
+    assert [task.priority for task in driver.tasks.values()] == [20]
+
+
+def test_the_priority_of_an_execution_replaces_that_of_its_workflow() -> None:
+    driver = CoreDriver(make_workflow(make_node("a"), make_node("b", "a"), priority=20))
+    driver.start(priority=0)
+    driver.finish("a")
+
+    assert [task.priority for task in driver.tasks.values()] == [0]
+
+
+def test_a_child_has_the_priority_of_its_parent() -> None:
+    child = make_workflow(make_node("inner"), priority=50)
+    definition = make_workflow(make_node("sub", handler="workflow", child=child), priority=20)
+
+    driver = CoreDriver(definition).start(priority=-1)
+
+    assert [task.priority for task in driver.tasks.values()] == [-1]

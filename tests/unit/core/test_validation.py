@@ -14,6 +14,7 @@ from runnel.core.validation import (
     build_graph,
     find_problems,
 )
+from runnel.core.validation.checks import RESERVED_NAME_ENDS
 from runnel.core.validation.structure import CHILD_DEPTH_MAX
 from runnel.core.workflow import Node, RateLimit, Workflow
 from runnel.errors import InvalidWorkflowError
@@ -172,6 +173,11 @@ def test_values_of_a_node_are_checked(fields: dict[str, Any], problem: str) -> N
     ("fields", "problem"),
     [
         ({"name": ""}, "name: expected a printable text of 1 to 200 characters, got ''"),
+        (
+            {"name": "team/active"},
+            "name: 'team/active' ends like an address of the API; expected a name that does not "
+            "end with one of " + ", ".join(RESERVED_NAME_ENDS),
+        ),
         ({"timeout_seconds": -1}, "timeout_seconds: expected a number above 0, got -1"),
         ({"sla_seconds": 0}, "sla_seconds: expected a number above 0, got 0"),
         ({"max_concurrency": 0}, "max_concurrency: expected a whole number ≥ 1, got 0"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from runnel.cli.session.run_locally import HANDLER_LOGGER, show_logs
 from runnel.core.effects import TaskMessage
 from runnel.core.events import AnyEvent, ExecutionStarted, NodeCompleted, NodeFailed
 from runnel.core.ids import ExecutionId, NodeId, Nonce, TaskToken
@@ -232,3 +233,55 @@ def test_logs_go_to_stderr_in_the_requested_format(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("{") is is_json
     assert "hello" in line
+
+
+ABANDONED = (
+    "execution e1, node 'a[3]': the code did not stop (timeout). Python can't end its thread, "
+    "which runs until its function returns. Let the function check 'ctx.cancelled', make it async, "
+    'or use mode="process"'
+)
+REFUSED = (
+    "execution e1, node 'a': the result of attempt 2 was not used, because the task also ran "
+    "elsewhere or its execution had ended"
+)
+SENTENCES = [
+    (
+        names.THREAD_ABANDONED,
+        {"execution_id": "e1", "node_id": "a", "item": 3, "reason": "timeout"},
+        ABANDONED,
+    ),
+    (
+        names.STORE_FAILED,
+        {"call": "claim", "error": "no answer from redis://me:geheim@host"},
+        "the store does not respond: no answer from redis://***@host. Runnel tries again",
+    ),
+    (
+        names.REPORT_REFUSED,
+        {"execution_id": "e1", "node_id": "a", "item": None, "attempt": 2},
+        REFUSED,
+    ),
+    (names.REPORT_REFUSED, {"execution_id": "e1"}, "report.refused execution_id=e1"),
+    (names.WORKER_DEAD, {"worker": "w", "lost": 2}, "worker.dead worker=w lost=2"),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "sentence"), SENTENCES)
+def test_an_event_is_a_sentence_in_the_log_of_a_program_and_on_the_command_line(
+    name: str,
+    fields: dict[str, object],
+    sentence: str,
+    *,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])
+    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)  # show_logs sets it
+    show_logs(lambda text: text)
+
+    logging.getLogger(HANDLER_LOGGER).setLevel(logging.NOTSET)  # as before `show_logs`
+
+    LogTelemetry().event(name, **fields)
+
+    assert caplog.messages == [sentence]
+    assert capsys.readouterr().err == f"warning: {sentence}\n"

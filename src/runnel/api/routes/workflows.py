@@ -10,6 +10,7 @@ from fastapi.responses import PlainTextResponse
 from runnel.api.requests import (
     ActivateRequest,
     AfterParam,
+    BatchRequest,
     IdempotencyKeyHeader,
     LimitParam,
     RunRequest,
@@ -30,7 +31,7 @@ from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.trigger import find_label_problems
 from runnel.views import Timestamp
-from runnel.views.execution import HeldExecution, NewExecution
+from runnel.views.execution import HeldExecution, NewBatch, NewExecution
 from runnel.views.page import Page
 from runnel.views.token import Scope
 from runnel.views.workflow import (
@@ -138,10 +139,48 @@ async def run_workflow(
         stored.graph.workflow,
         body.input,
         labels=body.labels,
+        priority=body.priority,
         idempotency_key=key,
         version=stored.version,
+        is_held=body.hold,
     )
     return build_new_execution(header)
+
+
+@routes.operation(
+    "POST /workflows/{name:path}/batch",
+    Scope.RUN,
+    "Start an execution of a stored workflow for each of up to 1,000 inputs, or none at all",
+    404,
+    409,
+    status=201,
+)
+async def run_batch(
+    name: WorkflowNameParam,
+    app_state: AppStateDependency,
+    body: BatchRequest,
+    key: IdempotencyKeyHeader = None,
+) -> NewBatch:
+    for problem in find_label_problems(body.labels):
+        raise PayloadError(problem)
+    keys = body.idempotency_keys
+    if keys is None and key is not None:
+        keys = [f"{key}:{index}" for index in range(len(body.inputs))]
+    stored = await app_state.client.library.find(name, body.version)
+    await app_state.check_capacity()
+    headers = await app_state.client.create_executions(
+        stored.graph.workflow,
+        body.inputs,
+        labels=body.labels,
+        priority=body.priority,
+        idempotency_keys=keys,
+        version=stored.version,
+    )
+    return NewBatch(
+        workflow=stored.name,
+        version=stored.version,
+        execution_ids=[header.execution_id for header in headers],
+    )
 
 
 def build_new_execution(header: ExecutionHeader) -> NewExecution:

@@ -180,8 +180,10 @@ class TemplateWriter:
     def _write_path(self, value: Placeholder) -> tuple[str, bool]:
         holder = split_path(value)[0]
         path = self._write_bare_path(value)
-        if isinstance(holder, ResultPlaceholder) and self._trace.can_be_missing(
-            get_root(holder), is_lenient=self._is_lenient
+        if (
+            self._is_lenient
+            and isinstance(holder, ResultPlaceholder)
+            and self._trace.has_node(get_root(holder))
         ):
             return f"{path} | default({self._absent})", False
         return path, True

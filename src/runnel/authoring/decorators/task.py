@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from string import Formatter
 from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from runnel.authoring.calls import AUTO
+from runnel.authoring.calls import AUTO, Mode, is_async, resolve_mode
 from runnel.authoring.decorators.node_writer import TemplateWriter
 from runnel.authoring.decorators.placeholders import (
     Constant,
@@ -60,11 +60,11 @@ class TracedCallable:
         Accepts the options of `@task`. Raises InputError for an unknown or wrong option.
         """
         try:
-            new = check_options(options, label=self.label)
-            self._check_mode(new)
+            changed = {**self._options, **check_options(options, label=self.label)}
+            self._check_options(changed)
         except InputError as error:
             raise _build_error(f"has an invalid option: {error}") from None
-        return self._copy_with(_options={**self._options, **new})
+        return self._copy_with(_options=changed)
 
     def after(self, *results: object) -> Self:
         """Returns a copy that also waits for these results: `notify.after(saved)(user)`.
@@ -81,7 +81,7 @@ class TracedCallable:
             )
         return self._copy_with(_conditions=(*self._conditions, condition))
 
-    def _check_mode(self, options: Mapping[str, Any]) -> None:
+    def _check_options(self, options: Mapping[str, Any]) -> None:
         if "mode" in options:
             raise InputError(f"{self.label}: only a @task has the option 'mode'; remove it")
 
@@ -160,7 +160,7 @@ class TracedHandler(TracedCallable):
 
     def __init__(self, name: str, /, **options: Unpack[NodeOptions]) -> None:
         super().__init__(name, name, options)
-        self._check_mode(self._options)
+        self._check_options(self._options)
 
     def when(self, condition: object) -> Self:
         """Returns a copy that runs only if the condition holds, like `Task.when`."""
@@ -213,6 +213,7 @@ class Task(TracedCallable, Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._parameters = FunctionParameters(function, label=label, has_context=True)
+        self._check_options(self._options)
 
     @property
     def function(self) -> Callable[P, R]:
@@ -248,8 +249,22 @@ class Task(TracedCallable, Generic[P, R]):
         arguments = self._parameters.bind((make_item_placeholder(trace), *args), kwargs)
         return self._add_node(trace, arguments, items=items)  # type: ignore[return-value]  # a placeholder for a list
 
-    def _check_mode(self, options: Mapping[str, Any]) -> None:
-        """Does nothing: a task accepts the option `mode`, which all other callables refuse."""
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises InputError for a soft timeout that the function would never notice.
+
+        A task accepts the option `mode`, which all other callables refuse.
+        """
+        mode = resolve_mode(self._function, options.get("mode", AUTO))
+        if "soft_timeout" not in options or mode is Mode.PROCESS:
+            return
+        if mode is Mode.LOOP and is_async(self._function):
+            return
+        if mode is Mode.LOOP or not self._parameters.takes_context:
+            raise InputError(
+                f"{self.label}: soft_timeout: a plain function can't be interrupted, so it would "
+                "never learn of the timeout; take the parameter 'ctx', run in a thread and check "
+                "ctx.soft_timeout, make the function async, or set mode='process'"
+            )
 
     def _build_config(
         self, writer: TemplateWriter, arguments: Mapping[str, Any]
@@ -312,9 +327,11 @@ def task(function: Callable[..., Any] | None = None, /, **options: Unpack[NodeOp
     - `retries`: how often a failed attempt is repeated (default 3), or a RetryPolicy
     - `timeout`: limit of one attempt, in seconds or as timedelta
     - `soft_timeout`: after which time SoftTimeoutError is raised inside the attempt, for clean-up;
-      a plain function in a thread can't be interrupted, and reads `ctx.soft_timeout` instead
+      a plain function in a thread can't be interrupted, must take `ctx`, and reads
+      `ctx.soft_timeout` instead
     - `cache`: reuses the result of an equal task: True, seconds, a timedelta, or a Cache
     - `run_when`: which states of its parents start the node, for example "one_failed"
+    - `when_not_met`: "skip" (default) or "fail", if `run_when` is not met
     - `resource_tag`: the name of the workflow's rate limit that each attempt counts against; each
       value of a template, such as "user-{{ input.user }}", has a rate of its own
     - `concurrency_key` and `concurrency_limit`: how many tasks with an equal key run at a time

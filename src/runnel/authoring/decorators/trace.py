@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any, TypedDict
 
 import msgspec
@@ -23,7 +24,7 @@ from runnel.authoring.documents import infer_dependencies
 from runnel.core.ids import NodeId
 from runnel.core.message_text import describe_value, suggest_name
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import CLEAN_UP_RULES, RunWhen
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen, WhenNotMet
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.nodes import RESERVED_NAMES
 from runnel.core.templates.template import compile_expression
@@ -50,6 +51,7 @@ class NodeOptions(TypedDict, total=False):
     timeout: float | timedelta
     soft_timeout: float | timedelta
     run_when: str
+    when_not_met: str
     resource_tag: str
     concurrency_key: str
     concurrency_limit: int
@@ -60,12 +62,17 @@ class NodeOptions(TypedDict, total=False):
 
 _MODE_CHECK = ValueCheck("one of " + ", ".join(MODES), lambda value: value in MODES)
 _DURATION_FIELDS = {"timeout": "timeout_seconds", "soft_timeout": "soft_timeout_seconds"}
+_ENUM_FIELDS: Mapping[str, Callable[[str], StrEnum]] = {
+    "run_when": RunWhen,
+    "when_not_met": WhenNotMet,
+}
 _OPTION_CHECKS: Mapping[str, ValueCheck] = {
     "name": NAME,
     "id": NAME,
     "timeout": NODE_CHECKS["timeout_seconds"],
     "soft_timeout": NODE_CHECKS["soft_timeout_seconds"],
     "run_when": NODE_CHECKS["run_when"],
+    "when_not_met": NODE_CHECKS["when_not_met"],
     "resource_tag": NODE_CHECKS["resource_tag"],
     "concurrency_limit": NODE_CHECKS["concurrency_limit"],
     "queue": NODE_CHECKS["queue"],
@@ -99,7 +106,8 @@ def build_node_fields(options: Mapping[str, Any], default: RetryPolicy) -> dict[
     for name, value in options.items():
         if name in ("name", "id", "mode", "retries", "concurrency_key"):
             continue
-        fields[_DURATION_FIELDS.get(name, name)] = RunWhen(value) if name == "run_when" else value
+        convert = _ENUM_FIELDS.get(name)
+        fields[_DURATION_FIELDS.get(name, name)] = value if convert is None else convert(value)
     return fields
 
 
@@ -174,7 +182,6 @@ class Trace:
         self.caller = caller
         self.nodes: list[Node] = []
         self._positions: dict[NodeId, int] = {}
-        self._skippable: set[NodeId] = set()
         self._numbers: dict[str, int] = {}
 
     @contextmanager
@@ -186,14 +193,8 @@ class Trace:
         finally:
             _current_trace.reset(token)
 
-    def can_be_missing(self, root: str, *, is_lenient: bool) -> bool:
-        """Returns True if the result of the node `root` may be missing when another node reads it.
-
-        A result may be missing if a condition of its node, or of an ancestor, can skip the node.
-        `is_lenient` is True if the reading node runs even if its parents failed. Then the result of
-        any node may be missing.
-        """
-        return root in (self._positions if is_lenient else self._skippable)
+    def has_node(self, root: str) -> bool:
+        return root in self._positions
 
     def add_node(
         self, call: TaskCall, build_config: BuildConfig, items: object = NO_ITEMS
@@ -219,8 +220,6 @@ class Trace:
             *self._iterate_explicit_parents(call),
         }
         parents = tuple(sorted(parent_ids, key=self._positions.__getitem__))
-        if _can_be_skipped(node, parents, self._skippable):
-            self._skippable.add(node.id)
         self._positions[node.id] = len(self.nodes)
         self.nodes.append(_add_parents(node, parents))
         return ResultPlaceholder(self, node.id, call.annotation)
@@ -319,18 +318,6 @@ def _add_parents(node: Node, parents: tuple[NodeId, ...]) -> Node:
     return msgspec.structs.replace(node, dependencies=parents) if parents else node
 
 
-def _can_be_skipped(node: Node, parents: tuple[NodeId, ...], skippable: set[NodeId]) -> bool:
-    """Returns True if a condition or skipped parents can cause the node to be skipped."""
-    if node.condition is not None:
-        return True
-    skipped = [parent in skippable for parent in parents]
-    if node.run_when is RunWhen.DEFAULT:
-        return bool(skipped) and all(skipped)
-    if node.run_when is RunWhen.ALL_COMPLETED:
-        return any(skipped)
-    return bool(skipped) and node.run_when is RunWhen.ONE_FAILED
-
-
 # Arguments of a call, by parameter name.
 
 CONTEXT_PARAMETER = "ctx"
@@ -345,6 +332,7 @@ class FunctionParameters:
 
     def __init__(self, function: AnyFunction, *, label: str, has_context: bool) -> None:
         signature = inspect.signature(function)
+        self.takes_context = has_context and CONTEXT_PARAMETER in signature.parameters
         parameters = [
             parameter
             for name, parameter in signature.parameters.items()

@@ -179,6 +179,7 @@ class WorkflowOptions(TypedDict, total=False):
     timeout: float | timedelta
     sla: float | timedelta
     max_concurrency: int
+    priority: int
     rate_limits: Mapping[str, RateLimit | float]
     labels: Mapping[str, str]
 
@@ -387,33 +388,68 @@ def _find_type_problems(kind: ValueType, value: Json, name: str) -> list[str]:
 def collect_used_objects(function: AnyFunction) -> list[object]:
     """Returns the objects that the names in a function and in its helpers refer to now.
 
-    Includes attributes of modules, and follows functions and workflows that the function names.
+    Includes attributes of modules, classes and objects, and values of dicts and lists. Follows
+    functions, methods and workflows that the function names. No code of the user runs.
     """
     found: list[object] = []
-    pending: list[object] = [function]
-    seen: set[int] = set()
+    pending: list[tuple[object, tuple[object, ...]]] = [(function, ())]
+    seen: set[tuple[int, ...]] = set()
     while pending:
-        current = pending.pop()
+        current, owners = pending.pop()
         current = current.function if isinstance(current, TracedWorkflow) else current
-        if not isinstance(current, FunctionType) or id(current) in seen:
+        key = (id(current), *map(id, owners))
+        if not isinstance(current, FunctionType) or key in seen:
             continue
-        seen.add(id(current))
-        used = _list_named_objects(current)
-        found += used
+        seen.add(key)
+        used = _list_named_objects(current, owners)
+        found += [item for item, _ in used]
         pending += used
     return found
 
 
-def _list_named_objects(function: FunctionType) -> list[object]:
-    variables = function.__globals__
+# `package.module.Class.task` has three levels below the global name.
+_ATTRIBUTE_LEVELS = 3
+# The values of larger dicts and lists are hardly tasks.
+_VALUES_MAX = 100
+
+
+def _list_named_objects(
+    function: FunctionType, owners: tuple[object, ...]
+) -> list[tuple[object, tuple[object, ...]]]:
+    """Returns the objects that the names refer to, each with the object whose attribute it is.
+
+    `owners` has the object that `self` is in a method, or is empty.
+    """
     names = _list_names(function.__code__)
-    used = [variables[name] for name in names if name in variables]
-    modules = [item for item in used if isinstance(item, ModuleType)]
-    used += [vars(item)[name] for item in modules for name in names if name in vars(item)]
+    level: list[object] = [
+        function.__globals__[name] for name in names if name in function.__globals__
+    ]
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # an empty cell
-            used.append(cell.cell_contents)
+            level.append(cell.cell_contents)
+    used: list[tuple[object, tuple[object, ...]]] = [(item, ()) for item in level]
+    level += owners
+    for _ in range(_ATTRIBUTE_LEVELS):
+        inner = [part for item in level for part in _list_parts(item, names)]
+        used += inner
+        level = [item for item, _ in inner]
+        if not level:
+            break
     return used
+
+
+def _list_parts(
+    container: object, names: tuple[str, ...]
+) -> list[tuple[object, tuple[object, ...]]]:
+    if isinstance(container, dict | list | tuple):
+        values = container.values() if isinstance(container, dict) else container
+        return [(item, ()) for item in values] if len(container) <= _VALUES_MAX else []
+    if isinstance(container, ModuleType):
+        return [(vars(container)[name], ()) for name in names if name in vars(container)]
+    if isinstance(container, TracedCallable | FunctionType) or not hasattr(container, "__dict__"):
+        return []
+    parts = ((inspect.getattr_static(container, name, None), (container,)) for name in names)
+    return [part for part in parts if part[0] is not None]
 
 
 @functools.cache

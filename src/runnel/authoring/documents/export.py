@@ -13,12 +13,12 @@ from runnel.core.workflow import Node, Workflow
 
 # fmt: off
 _NODE_FIELDS = (
-    "condition", "run_when", "timeout_seconds", "soft_timeout_seconds", "resource_tag",
-    "concurrency_key", "concurrency_limit", "for_each", "queue", "cache",
+    "condition", "run_when", "when_not_met", "timeout_seconds", "soft_timeout_seconds",
+    "resource_tag", "concurrency_key", "concurrency_limit", "for_each", "queue", "cache",
 )
 _WORKFLOW_FIELDS = (
-    "on_failure", "timeout_seconds", "sla_seconds", "max_concurrency", "labels", "rate_limits",
-    "input", "output",
+    "on_failure", "timeout_seconds", "sla_seconds", "max_concurrency", "priority", "labels",
+    "rate_limits", "input", "output",
 )
 # fmt: on
 

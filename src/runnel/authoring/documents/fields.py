@@ -9,7 +9,7 @@ import msgspec
 
 from runnel.authoring.input_schema import find_schema_problems
 from runnel.core.message_text import describe_value, escape_unprintable, quote_name, suggest_name
-from runnel.core.run_when import RunWhen
+from runnel.core.run_when import RunWhen, WhenNotMet
 from runnel.core.templates.errors import TemplateSyntaxError
 from runnel.core.templates.template import compile_expression
 from runnel.core.validation.checks import (
@@ -282,6 +282,11 @@ def _read_run_when(value: Json, place: DocumentPath) -> RunWhen | InvalidValue:
     return INVALID_VALUE if checked is INVALID_VALUE else RunWhen(checked)
 
 
+def _read_when_not_met(value: Json, place: DocumentPath) -> WhenNotMet | InvalidValue:
+    checked = make_reader(NODE_CHECKS["when_not_met"])(value, place)
+    return INVALID_VALUE if checked is INVALID_VALUE else WhenNotMet(checked)
+
+
 CACHE_TABLE = FieldTable(
     "true, or an object with 'key' or 'ttl_seconds'",
     {
@@ -310,6 +315,7 @@ NODE_TABLE = FieldTable(
         "dependencies": DocumentField(read_names, alias="depends_on"),
         "condition": DocumentField(_read_condition),
         "run_when": DocumentField(_read_run_when),
+        "when_not_met": DocumentField(_read_when_not_met),
         "retry": DocumentField(_read_retry, alias="retry_config"),
         "timeout_seconds": DocumentField(make_number_reader(NODE_CHECKS["timeout_seconds"])),
         "soft_timeout_seconds": DocumentField(
@@ -397,6 +403,7 @@ WORKFLOW_TABLE = FieldTable(
         "timeout_seconds": DocumentField(make_number_reader(WORKFLOW_CHECKS["timeout_seconds"])),
         "sla_seconds": DocumentField(make_number_reader(WORKFLOW_CHECKS["sla_seconds"])),
         "max_concurrency": DocumentField(make_reader(WORKFLOW_CHECKS["max_concurrency"])),
+        "priority": DocumentField(make_reader(WORKFLOW_CHECKS["priority"])),
         "rate_limits": DocumentField(_read_rate_limits),
         "labels": DocumentField(_read_labels),
         "output": DocumentField(lambda value, _: value),

@@ -54,6 +54,9 @@ FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
         "max_concurrency": (
             "How many tasks and child executions of one execution may run at a time"
         ),
+        "priority": (
+            "Priority of the executions: in a queue, tasks with a higher number come first"
+        ),
         "rate_limits": (
             "Rate limits by resource tag, shared by all executions. A node uses the limit that its "
             "resource_tag names"
@@ -79,6 +82,10 @@ FIELD_DESCRIPTIONS: Mapping[str, Mapping[str, str]] = {
             "Which results of its dependencies start the node. default: none failed and not all "
             "were skipped; all_completed: all completed; none_failed: none failed, but some may be "
             "skipped; all_settled: always; one_failed: at least one failed"
+        ),
+        "when_not_met": (
+            "What becomes of the node if run_when is not met. skip: SKIPPED; fail: FAILED, so that "
+            "the execution fails too"
         ),
         "retry": "Retries after a failed attempt: a policy, a number of retries, or false for none",
         "timeout_seconds": "Time limit of one attempt. An attempt that exceeds it has failed",
@@ -151,6 +158,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, JsonSchema]] = {
         "dependencies": _NAMES_SCHEMA,
         "condition": {"anyOf": [NODE_CHECKS["condition"].schema, {"type": "boolean"}]},
         "run_when": NODE_CHECKS["run_when"].schema,
+        "when_not_met": NODE_CHECKS["when_not_met"].schema,
         "retry": {
             "anyOf": [
                 {"$ref": "#/$defs/retry"},

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from runnel.core.commands import Command, TaskFailed, TaskLost
+from runnel.core.commands import Command, TaskFailed, TaskLost, TaskStopped
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
 from runnel.core.retry import ErrorInfo
@@ -30,6 +30,9 @@ class RunningTaskTracker(Protocol):
         """Records that an attempt started; returns its slot, or NO_SLOT if it could not be
         recorded.
         """
+
+    def isolate(self, slot: int) -> None:
+        """Records that the attempt runs in a child process, so it can't crash this process."""
 
     def remove(self, slot: int) -> None: ...
 
@@ -51,6 +54,7 @@ class TaskEntry:
     partition: int
     worker: str | None = None
     is_started: bool = False
+    is_stopping: bool = False
     running_slot: int = NO_SLOT
     beats_missed: int = 0
 
@@ -61,45 +65,56 @@ class Waiter:
     event: asyncio.Event
 
 
-# Sorts the tasks of one workflow: the place of the task, its execution, whether it is a first
-# attempt, and the order of arrival.
-SortKey: TypeAlias = tuple[float, str, bool, int]
+# A waiting task of one workflow. Tasks are sorted by their place, their execution, whether they are
+# first attempts, and the order of arrival, which is unique.
+SortedEntry: TypeAlias = tuple[float, str, bool, int, TaskEntry]
+WorkflowHeaps: TypeAlias = OrderedDict[str, list[SortedEntry]]
 
 
 class ReadyQueue:
     """The waiting tasks of one queue.
 
-    Workflows take turns. Within a workflow, tasks are sorted by place and execution, so the oldest
-    execution comes first. A task that is issued again comes first within its execution.
+    The highest priority comes first, and the workflows of that priority take turns. Within a
+    workflow, tasks are sorted by place and execution, so the oldest execution comes first. A task
+    that is issued again comes first within its execution.
     """
 
     def __init__(self) -> None:
         # All waiting tasks, in the order of arrival.
         self.entries: OrderedDict[TaskToken, TaskEntry] = OrderedDict()
-        # A heap per workflow, in the order of turns. A discarded task stays in its heap until it
-        # comes first or until `_compact` removes it.
-        self._heaps: OrderedDict[str, list[tuple[SortKey, TaskEntry]]] = OrderedDict()
+        # A heap per workflow, in the order of turns, by priority. A discarded task stays in its
+        # heap until it comes first or until `_compact` removes it.
+        self._heaps: dict[int, WorkflowHeaps] = {}
         self._arrivals = count()
         self._discarded = 0
 
     def push(self, entry: TaskEntry) -> None:
         task, token = entry.task, entry.task.token
         self.entries[token] = entry
-        key = (task.place, token.execution_id, token.attempt == 1, next(self._arrivals))
-        heap = self._heaps.get(task.workflow)
+        is_first = token.attempt == 1
+        item = task.place, token.execution_id, is_first, next(self._arrivals), entry
+        heaps = self._heaps.get(task.priority)
+        if heaps is None:
+            heaps = self._heaps[task.priority] = OrderedDict()
+        heap = heaps.get(task.workflow)
         if heap is None:
-            self._heaps[task.workflow] = [(key, entry)]
+            heaps[task.workflow] = [item]
         else:
-            heappush(heap, (key, entry))
+            heappush(heap, item)
 
     def pop(self) -> TaskEntry:
         """Removes and returns the next task of the workflow whose turn it is."""
-        heaps, entries = self._heaps, self.entries
+        entries = self.entries
         while True:
+            priority = max(self._heaps)
+            heaps = self._heaps[priority]
+            if not heaps:
+                del self._heaps[priority]
+                continue
             workflow = next(iter(heaps))
             heap = heaps[workflow]
             while heap:
-                _, entry = heappop(heap)
+                entry = heappop(heap)[-1]
                 if entries.pop(entry.task.token, None) is not None:
                     if heap:
                         heaps.move_to_end(workflow)
@@ -117,11 +132,12 @@ class ReadyQueue:
 
     def _compact(self) -> None:
         """Removes discarded tasks from the heaps, so that they use at most half of the memory."""
-        for workflow, heap in list(self._heaps.items()):
-            heap[:] = [pair for pair in heap if pair[1].task.token in self.entries]
-            heapify(heap)
-            if not heap:
-                del self._heaps[workflow]
+        for heaps in self._heaps.values():
+            for workflow, heap in list(heaps.items()):
+                heap[:] = [item for item in heap if item[-1].task.token in self.entries]
+                heapify(heap)
+                if not heap:
+                    del heaps[workflow]
         self._discarded = 0
 
 
@@ -283,6 +299,21 @@ class TaskBoard:
             worker.dropped[token] = False
             worker.wakeup.set()
 
+    def stop(self, token: TaskToken) -> None:
+        """Removes a queued task and reports that it stopped. Makes the worker of a claimed task
+        stop it; the worker keeps the task until it reports the end.
+        """
+        entry = self._entries.get(token)
+        if entry is None:
+            return
+        if entry.worker is None:
+            self.finish(entry, TaskStopped(token=token))
+            return
+        entry.is_stopping = True
+        worker = self.get_or_add_worker(entry.worker)
+        worker.dropped[token] = False
+        worker.wakeup.set()
+
     def drop_partition(self, partition: int) -> None:
         """Drops all tasks of the partition, and notifies the workers that run one of
         these tasks.
@@ -317,7 +348,7 @@ class TaskBoard:
 
     def start(self, name: str, token: TaskToken) -> bool:
         entry = self.find_held(name, token)
-        if entry is None:
+        if entry is None or entry.is_stopping:
             return False
         entry.is_started = True
         return True
@@ -332,6 +363,16 @@ class TaskBoard:
         tracker = None if entry is None else self._trackers.get(entry.partition)
         if entry is not None and tracker is not None and entry.running_slot == NO_SLOT:
             entry.running_slot = tracker.add(token)
+
+    def isolate(self, name: str, token: TaskToken) -> None:
+        """Records that the code of the task runs in a child process of its worker."""
+        entry = self.find_held(name, token)
+        if entry is None:
+            return
+        entry.is_started = False
+        tracker = self._trackers.get(entry.partition)
+        if tracker is not None and entry.running_slot != NO_SLOT:
+            tracker.isolate(entry.running_slot)
 
     def find_held(self, name: str, token: TaskToken) -> TaskEntry | None:
         entry = self._entries.get(token)
@@ -369,7 +410,8 @@ class TaskBoard:
                 del worker.dropped[token]
             else:
                 worker.dropped[token] = True
-        stop = [token for token in holds if token not in worker.held]
+        held = worker.held
+        stop = [token for token in holds if token not in held or held[token].is_stopping]
         return HeartbeatReply(stop=stop, drains=worker.is_drain_requested)
 
     def drain(self, name: str) -> bool:

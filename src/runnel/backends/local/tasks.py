@@ -81,6 +81,9 @@ class LocalTaskQueue:
     def begin(self, token: TaskToken) -> None:
         self._board.mark_running(token)
 
+    async def isolate(self, worker: str, token: TaskToken) -> None:
+        self._board.isolate(worker, token)
+
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         return [self._report(worker, report) for report in reports]
 

@@ -246,6 +246,8 @@ class MemoryStore(LocalStore):
             self._state.board.issue(partition.number, task)
         for token in commit.dropped:
             self._state.board.drop(token)
+        for token in commit.stopped:
+            self._state.board.stop(token)
 
 
 class MemoryMailbox:

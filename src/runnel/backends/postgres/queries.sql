@@ -368,13 +368,14 @@ WHERE rejected_at < $5::float8
     AND execution_id >= $3::text AND execution_id < $4::text;
 
 -- delete_replaced_letters: deletes the dead letters of executions that were rerun before the
--- archiver stored the letters
+-- archiver stored the letters. A rerun with another input does not replace them.
 DELETE FROM dead_letters
 WHERE execution_id = ANY($1::text[])
     AND EXISTS (
         SELECT 1 FROM executions AS rerun
         WHERE rerun.rerun_of = split_part(dead_letters.execution_id, '.', 1)
             AND rerun.created_at >= dead_letters.rejected_at
+            AND NOT replace(rerun.labels, '\u0000', '\ufffd')::jsonb ? 'runnel.new_input'
     );
 
 -- delete_letters: deletes dead letters by their content

@@ -6,7 +6,13 @@ from typing import Any
 from runnel.backends.feed_log import build_commit_entries
 from runnel.backends.redis.connection import Arg
 from runnel.backends.redis.connection_pool import RedisConnectionPool
-from runnel.backends.redis.keys import RedisKeyNames, RedisLayout, build_message_args, encode
+from runnel.backends.redis.keys import (
+    RedisKeyNames,
+    RedisLayout,
+    build_message_args,
+    encode,
+    split_stopped_message,
+)
 from runnel.core.codec import decode_message
 from runnel.core.commands import LIMIT_PREFIX, TASK_ENDINGS
 from runnel.core.effects import DeadLetter, TaskMessage
@@ -21,6 +27,8 @@ from runnel.ports.store import (
     Lease,
     TimerRecord,
 )
+
+_STOPPED_MESSAGE = split_stopped_message()
 
 
 def build_commit_keys(keys: RedisKeyNames, partition: int) -> list[str]:
@@ -49,6 +57,10 @@ def build_commit_keys(keys: RedisKeyNames, partition: int) -> list[str]:
         f"{keys.ended_children}{partition}",
         keys.feed,
         keys.push_channel,
+        keys.arrivals,
+        keys.turns,
+        keys.lanes,
+        keys.last_turn,
     ]
 
 
@@ -66,6 +78,7 @@ def build_commit_args(
         next_position,
     ]
     args += (LIMIT_PREFIX, journal_entries_max if layout.is_journaled else 0)
+    args += _STOPPED_MESSAGE
     args.append(len(commit.histories))
     for history in commit.histories:
         args += (history.aggregate_id, history.entry)
@@ -73,8 +86,7 @@ def build_commit_args(
     for header in commit.headers:
         args += _build_header_args(header)
     args += (len(commit.closed), *commit.closed, len(commit.tasks))
-    for task in commit.tasks:
-        args += _build_task_args(task)
+    args += build_task_args(commit.tasks)
     args += (len(commit.dropped), *map(encode, commit.dropped))
     args += (len(commit.timers_cleared), *map(encode, commit.timers_cleared))
     args.append(len(commit.timers_set))
@@ -88,6 +100,7 @@ def build_commit_args(
         args += _build_letter_args(letter, letters_max)
     feed_entries = build_commit_entries(commit)
     args += (len(feed_entries), *feed_entries)
+    args += (len(commit.stopped), *map(encode, commit.stopped))
     return args
 
 
@@ -113,8 +126,31 @@ def get_header_kind(header: ExecutionHeader) -> str:
     return "f" if header.parent_id is None else "c"
 
 
-def _build_task_args(task: TaskMessage) -> Sequence[Arg]:
-    return task.queue, encode(task.token), encode(task)
+def build_task_args(tasks: Sequence[TaskMessage]) -> Sequence[Arg]:
+    """Returns the arguments of the tasks, in the order in which waiting workers get them.
+
+    It is the order in which a claim takes tasks: the highest priority first, lanes in turn. A lane
+    is named by its priority and its workflow. The tasks of a lane are sorted by place and
+    execution. A task that is issued again comes first in its execution.
+    """
+    keyed = [
+        (f"{task.place:017.6f} {token.execution_id} {int(token.attempt == 1)}", number, task)
+        for number, task in enumerate(tasks)
+        for token in (task.token,)
+    ]
+    keyed.sort()
+    lanes: dict[str, int] = {}
+    rows: list[tuple[int, int, int, str, str, TaskMessage]] = []
+    for key, number, task in keyed:
+        lane = f"{task.priority} {task.workflow}"
+        turn = lanes[lane] = lanes.get(lane, 0) + 1
+        rows.append((-task.priority, turn, number, lane, key, task))
+    if len(lanes) > 1:
+        rows.sort()
+    args: list[Arg] = []
+    for _, _, _, lane, key, task in rows:
+        args += (task.queue, encode(task.token), encode(task), lane, key)
+    return args
 
 
 def _build_timer_args(timer: TimerRecord) -> Sequence[Arg]:

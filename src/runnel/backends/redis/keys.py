@@ -16,7 +16,7 @@ import msgspec
 from runnel.backends.mailboxes import route_by_hash
 from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.core.codec import encode_message
-from runnel.core.commands import Command, CreateExecution, TaskFailed, TaskLost
+from runnel.core.commands import Command, CreateExecution, TaskFailed, TaskLost, TaskStopped
 from runnel.core.effects import TaskMessage, TimerKey
 from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
@@ -110,10 +110,21 @@ class RedisKeyNames:
         # one channel per waiting worker: "<server time> " and the list of tasks that a commit
         # pushes to it
         self.push_channel = tag + "hand:"
-        # one stream per queue, of unclaimed tasks: t = token, p = partition, b = task
+        # one sorted set per queue and lane, of unclaimed tasks in the order of claims: all scores
+        # are 0, members are "<sort key>\n<token>\n<partition> <task>"; see `build_task_args`
+        self.lanes = tag + "lane:"
+        # one sorted set per queue: its lanes by turn; string: the last turn that was assigned
+        self.turns = tag + "turns:"
+        self.last_turn = tag + "turn"
+        # one sorted set per queue: the tokens of its unclaimed tasks by the time of arrival, in
+        # milliseconds
+        self.arrivals = tag + "arrivals:"
+        # one stream per queue, of unclaimed tasks that an earlier version queued: the field t has
+        # the token, p the partition, b the task
         self.tasks = tag + "tasks:"
-        # hash: token to the location of the task, for every queued or claimed task: "q<entry id>
-        # <queue>" or "w<worker>"
+        # hash: token to the location of the task, for every queued or claimed task: "l<partition>
+        # <length of queue> <length of lane> <queue><lane><sort key>", "q<entry id> <queue>" for a
+        # task in a stream, or "w<worker>"
         self.task_locations = tag + "out"
         # one hash per worker: token to "<partition> <started><heartbeats missed>"
         self.held = tag + "held:"
@@ -290,6 +301,13 @@ def split_lost_message(reason: str, *, is_crash: bool = True) -> tuple[bytes, ..
 def split_failed_message(error: ErrorInfo) -> tuple[bytes, bytes]:
     """Returns the text of the message TaskFailed before its token, and the text after its token."""
     message = encode_message(TaskFailed(token=_PLACEHOLDER_TOKEN, error=error))
+    before, _, after = message.partition(encode(_PLACEHOLDER_TOKEN))
+    return before, after
+
+
+def split_stopped_message() -> tuple[bytes, bytes]:
+    """Returns the text of the message TaskStopped before its token, and the text after it."""
+    message = encode_message(TaskStopped(token=_PLACEHOLDER_TOKEN))
     before, _, after = message.partition(encode(_PLACEHOLDER_TOKEN))
     return before, after
 

@@ -283,8 +283,13 @@ class RedisStore:
         )
 
     async def forget_queue(self, record: QueueRecord) -> bool:
-        keys = [self._keys.queues, self._keys.tasks + record.queue]
-        return bool(await self._pool.run_script("forget_queue", keys, [record.queue, record.last]))
+        keys = [
+            self._keys.queues,
+            self._keys.tasks + record.queue,
+            self._keys.arrivals + record.queue,
+            self._keys.turns + record.queue,
+        ]
+        return bool(await self._pool.run_script("forget_queue", keys, [record.queue]))
 
 
 def _check_read(consumed: InboxPosition | None, read: InboxPosition) -> None:

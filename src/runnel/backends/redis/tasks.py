@@ -7,9 +7,10 @@ import msgspec
 
 from runnel.backends.local.task_board import BEATS_MISSED_MAX, DEAD_WORKERS_MAX
 from runnel.backends.local.tasks import CLOCK_JUMP_S_MAX
+from runnel.backends.redis.acceptance import ACCEPTANCE_POLL_S, ServerAcceptance, ServerRun
 from runnel.backends.redis.commits import increment_position
 from runnel.backends.redis.connection import Arg
-from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.connection_pool import RedisConnectionPool, ServerChangedError
 from runnel.backends.redis.delivery import TaskPushListener
 from runnel.backends.redis.keys import (
     RedisKeyNames,
@@ -73,8 +74,11 @@ class LostTaskReporter:
         self, queue: str, error: ErrorInfo, *, waiting_s: float, limit: int
     ) -> int:
         """Fails tasks that waited unclaimed for at least `waiting_s`, and returns their number."""
-        keys = [self._keys.tasks + queue, self._keys.task_locations, self._keys.inbox]
-        args: list[Arg] = [int(waiting_s * 1_000), limit, *split_failed_message(error)]
+        keys = [
+            *(self._keys.tasks, self._keys.lanes, self._keys.arrivals),
+            *(self._keys.task_locations, self._keys.inbox),
+        ]
+        args: list[Arg] = [queue, int(waiting_s * 1_000), limit, *split_failed_message(error)]
         count: int = await self._pool.run_script("reject_tasks", keys, args)
         return count
 
@@ -163,6 +167,7 @@ class RedisTaskQueue:
         self._keys = keys
         self._clock = clock
         self._loss_reporter = loss_reporter
+        self._acceptance = ServerAcceptance(pool, keys, clock)
         self._rotation = QueueRotation()
         self._push_listener = TaskPushListener(pool, keys, clock)
         self._dropped_positions: dict[str, InboxPosition] = {}
@@ -178,18 +183,29 @@ class RedisTaskQueue:
     ) -> Sequence[TaskMessage]:
         deadline = self._clock.monotonic() + wait_s
         while True:
+            server = await self._acceptance.find_run()
+            if server is None:
+                remaining_s = deadline - self._clock.monotonic()
+                if remaining_s <= 0:
+                    return ()
+                await self._clock.sleep(min(ACCEPTANCE_POLL_S, remaining_s))
+                continue
             waits = wait_s > 0 and deadline > self._clock.monotonic()
-            if waits:
-                await self._push_listener.subscribe(worker)
-            if tasks := await self._take_stale(worker, limit):
-                return tasks
-            tasks, since = await self._claim_queued(
-                worker, queues, limit, starts=starts_tasks, waits=waits
-            )
+            try:
+                if waits:
+                    await self._push_listener.subscribe(worker)
+                if server.is_complete and (tasks := await self._take_stale(worker, limit, server)):
+                    return tasks
+                tasks, since = await self._claim_queued(
+                    worker, queues, limit, server=server, starts=starts_tasks, waits=waits
+                )
+            except ServerChangedError:
+                continue
             if tasks or not waits:
                 return tasks
             remaining_s = deadline - self._clock.monotonic()
-            tasks = await self._push_listener.wait(worker, wait_s=remaining_s, since=since)
+            if since:
+                tasks = await self._push_listener.wait(worker, wait_s=remaining_s, since=since)
             if tasks:
                 return tasks
 
@@ -202,6 +218,9 @@ class RedisTaskQueue:
         """Does nothing: the server has recorded the start, and this record survives the death of a
         worker.
         """
+
+    async def isolate(self, worker: str, token: TaskToken) -> None:
+        await self._start(worker, [token], is_isolated=True)
 
     async def report(self, worker: str, reports: Sequence[Command]) -> Sequence[bool]:
         args: list[Arg] = []
@@ -272,12 +291,10 @@ class RedisTaskQueue:
         return decode_worker_records(int(now), live, dead)
 
     async def queues(self) -> Sequence[QueueRecord]:
-        rows = await self._pool.run_script("list_queues", [self._keys.queues, self._keys.tasks], [])
+        keys = [self._keys.queues, self._keys.tasks, self._keys.arrivals]
         records = [
-            QueueRecord(
-                queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000, last=last.decode()
-            )
-            for name, depth, waits_ms, last in rows
+            QueueRecord(queue=name.decode(), depth=depth, waits_s=waits_ms / 1_000)
+            for name, depth, waits_ms in await self._pool.run_script("list_queues", keys, [])
         ]
         return sorted(records, key=lambda record: record.queue)
 
@@ -295,7 +312,9 @@ class RedisTaskQueue:
         args: list[Arg] = [repr(rate_per_second), burst, repr(wait_s_max), CLOCK_JUMP_S_MAX]
         return float(await self._pool.run_script("take_token", [self._keys.bucket + tag], args))
 
-    async def _take_stale(self, worker: str, limit: int) -> Sequence[TaskMessage]:
+    async def _take_stale(
+        self, worker: str, limit: int, server: ServerRun
+    ) -> Sequence[TaskMessage]:
         """Returns those late pushed tasks that are still assigned to the worker, and marks them as
         started.
 
@@ -305,8 +324,10 @@ class RedisTaskQueue:
         if not stale:
             return ()
         try:
-            holds = await self._start(worker, [task.token for task in stale], ends_wait=True)
-        except StoreError:
+            holds = await self._start(
+                worker, [task.token for task in stale], run_id=server.run_id, ends_wait=True
+            )
+        except (StoreError, ServerChangedError):
             self._push_listener.requeue(worker, stale)
             raise
         held = [task for task, is_held in zip(stale, holds, strict=True) if is_held]
@@ -314,18 +335,32 @@ class RedisTaskQueue:
         return held[:limit]
 
     async def _start(
-        self, worker: str, tokens: Sequence[TaskToken], *, ends_wait: bool = False
+        self,
+        worker: str,
+        tokens: Sequence[TaskToken],
+        *,
+        run_id: str | None = None,
+        ends_wait: bool = False,
+        is_isolated: bool = False,
     ) -> list[bool]:
         keys = [self._keys.held + worker, self._keys.waiting]
-        args: list[Arg] = [worker if ends_wait else "", *map(encode, tokens)]
-        return [*map(bool, await self._pool.run_script("start_tasks", keys, args))]
+        args: list[Arg] = [worker if ends_wait else "", int(not is_isolated), *map(encode, tokens)]
+        replies = await self._pool.run_script("start_tasks", keys, args, expected_run_id=run_id)
+        return [*map(bool, replies)]
 
     async def _claim_queued(
-        self, worker: str, queues: Sequence[str] | None, limit: int, *, starts: bool, waits: bool
+        self,
+        worker: str,
+        queues: Sequence[str] | None,
+        limit: int,
+        *,
+        server: ServerRun,
+        starts: bool,
+        waits: bool,
     ) -> tuple[Sequence[TaskMessage], float]:
         """Claims queued tasks; returns them and the time at which the call began to wait.
 
-        The time is that of the Redis server.
+        The time is that of the Redis server. It is 0 if the worker was not registered as waiting.
 
         If no task is queued and `waits` is set, registers the worker as waiting.
         """
@@ -341,8 +376,18 @@ class RedisTaskQueue:
                 keys.workers,
                 keys.heartbeat_counter,
                 keys.tasks,
+                keys.partition,
+                keys.arrivals,
+                keys.turns,
+                keys.lanes,
+                keys.last_turn,
             ],
-            [worker, limit, int(queues is None), int(starts), int(waits), *order],
+            [
+                *(worker, limit, int(queues is None), int(starts), int(waits)),
+                "" if server.is_complete else server.run_id,
+                *order,
+            ],
+            expected_run_id=server.run_id,
         )
         self._rotation.mark_served([name.decode() for name in served])
         if queues is None and not bodies:

@@ -56,7 +56,8 @@ class RedisPostgresArchive:
         if definition is None:
             definition = await self._cold.get_definition(hash_)
             if definition is not None:
-                await self._hot.cache_definition(definition, ttl_s=DEFINITION_TTL_S)
+                with suppress(StoreError):  # a Redis that refuses writes can still be read
+                    await self._hot.cache_definition(definition, ttl_s=DEFINITION_TTL_S)
         return definition
 
     async def get_header(self, execution_id: ExecutionId) -> ExecutionHeader | None:

@@ -19,6 +19,7 @@ from runnel.core.codec import decode_entry, decode_message, encode_message
 from runnel.core.commands import LIMIT_PREFIX, CreateExecution, list_command_blobs
 from runnel.core.events import (
     AnyEvent,
+    CodeEnded,
     NodeCancelled,
     NodeCompleted,
     NodeFailed,
@@ -103,18 +104,24 @@ _ATTEMPT_END_EVENTS = (
     NodeFailed,
     NodeSkipped,
     NodeCancelled,
+    CodeEnded,
     RetryPlanned,
     NodeWaits,
 )
 
 
 def find_queued_tokens(execution_id: ExecutionId, entries: Iterable[bytes]) -> set[TaskToken]:
-    """Returns the tokens of attempts that were issued and are neither settled nor replaced."""
+    """Returns the tokens of attempts that were issued and are neither settled nor replaced.
+
+    Attempts whose code is being stopped are among them.
+    """
     tokens: dict[tuple[str, int], TaskToken] = {}
     for event in _decode_events(entries):
         if isinstance(event, NodeQueued):
             token = TaskToken(execution_id, event.node, event.item, event.attempt, event.nonce)
             tokens[event.node, event.item] = token
+        elif isinstance(event, NodeCancelled) and event.stop_due is not None:
+            continue  # the code of the attempt is being stopped, and its end will be reported
         elif isinstance(event, _ATTEMPT_END_EVENTS):
             tokens.pop((event.node, event.item), None)
     return set(tokens.values())
@@ -297,7 +304,10 @@ class ArchiveRestorer:
                     stale.append(encoded)
             if cursor == b"0":
                 break
-        keys = [self._keys.task_locations, self._keys.tasks, self._keys.held, self._keys.dropped]
+        keys = [
+            *(self._keys.task_locations, self._keys.tasks, self._keys.lanes),
+            *(self._keys.arrivals, self._keys.held, self._keys.dropped),
+        ]
         for first in range(0, len(stale), SCAN_BATCH_SIZE):
             await self._run_fenced(
                 lease, "drop_tasks", keys, stale[first : first + SCAN_BATCH_SIZE]

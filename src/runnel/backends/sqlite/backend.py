@@ -18,7 +18,14 @@ from typing import Self
 from runnel.backends.blob_files import FileBlobs
 from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue, TokenTaker
 from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
-from runnel.backends.sqlite.database import FILE_NAME, Durability, SqliteReader, open_for_writing
+from runnel.backends.sqlite.database import (
+    FILE_NAME,
+    DiskFullError,
+    Durability,
+    SqliteReader,
+    open_for_writing,
+    open_on_full_disk,
+)
 from runnel.backends.sqlite.feed import SqliteFeed
 from runnel.backends.sqlite.inbox import MessageDelivery, SqliteMailbox
 from runnel.backends.sqlite.leases import SqliteLeases
@@ -70,16 +77,26 @@ class SqliteBackend:
         durability: Durability = "process",
         limits: CommitLimits = _LIMITS,
         take_token: TokenTaker | None = None,
+        reads_full_disk: bool = False,
     ) -> Self:
         """Opens the data directory and creates the database if there is none.
 
         Without `take_token`, rate tokens come from buckets in the database. Raises InputError if
-        the folder can't be used, and StoreError if the database can't be opened.
+        the folder can't be used, and StoreError if the database can't be opened. With
+        `reads_full_disk`, a database on a full disk is opened, and only writes fail. No other
+        process can open it meanwhile, so this option is for short commands.
         """
         path = data_dir / FILE_NAME
         with ExitStack() as opened:
-            db = opened.enter_context(closing(open_for_writing(data_dir, durability)))
-            reader = opened.enter_context(closing(SqliteReader(path, durability)))
+            try:
+                db = opened.enter_context(closing(open_for_writing(data_dir, durability)))
+                reader = opened.enter_context(closing(SqliteReader(path, durability)))
+            except DiskFullError:
+                if not reads_full_disk or not path.exists():
+                    raise
+                opened.close()
+                db = opened.enter_context(closing(open_on_full_disk(path)))
+                reader = SqliteReader(path, durability, db)
             wakeup_sender = opened.enter_context(closing(WakeupSender(data_dir)))
             opened.pop_all()  # the backend closes them from here on
         writer = SqliteWriter(db, path, clock=clock, is_threaded=durability == "power")

@@ -44,6 +44,13 @@ WAL_BYTES_MAX = 64 * 1024 * 1024
 _SYNCHRONOUS: dict[Durability, str] = {"process": "NORMAL", "power": "FULL"}
 
 
+class DiskFullError(StoreError):
+    """Raised if the disk has no room for the database or for its log."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"the disk that holds {path} is full: free some space")
+
+
 def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connection:
     """Returns the writing connection; creates the folder and the schema if they are missing.
 
@@ -64,6 +71,26 @@ def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connecti
     return db
 
 
+def open_on_full_disk(path: Path) -> sqlite3.Connection:
+    """Opens the database of a full disk for a command that only reads.
+
+    Processes usually share an index of the log in a file, for which a full disk has no room. With
+    an exclusive lock, SQLite keeps the index in memory. Until the connection is closed, no other
+    process can open the database. Raises StoreError if another process has it open.
+    """
+    with translate_errors(path):
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            db.execute("PRAGMA wal_autocheckpoint = 0")
+            if db.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
+                raise DiskFullError(path)  # the schema can't be upgraded
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
 @contextmanager
 def _lock_data_dir(data_dir: Path) -> Iterator[None]:
     """Holds an exclusive lock while a process opens the database.
@@ -71,7 +98,13 @@ def _lock_data_dir(data_dir: Path) -> Iterator[None]:
     The lock is needed because switching a new file to WAL mode fails at once while another process
     does the same.
     """
-    with (data_dir / "open.lock").open("w") as lock:
+    try:
+        lock = (data_dir / "open.lock").open("w")
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DiskFullError(data_dir / FILE_NAME) from error
+        raise
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield
@@ -126,8 +159,9 @@ def build_store_error(path: Path, error: sqlite3.Error) -> StoreError:
             f"{path} is damaged or not a SQLite database ({error}): restore it from a copy, "
             "or move it away to start with an empty database"
         )
-    if code == sqlite3.SQLITE_FULL:
-        return StoreError(f"the disk that holds {path} is full: free some space")
+    extended_code = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_FULL or extended_code == sqlite3.SQLITE_IOERR_SHMSIZE:
+        return DiskFullError(path)
     if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}:
         return StoreError(f"{path} can't be written ({error}): check its owner and permissions")
     return StoreError(f"the store {path} failed: {error}")
@@ -154,9 +188,11 @@ def _make_folder(data_dir: Path) -> None:
 def _check_schema(db: sqlite3.Connection, path: Path) -> None:
     """Creates or upgrades the schema, and raises StoreError if the file can't be used.
 
-    If two processes open the file at the same time, one process waits and then reads the complete
-    schema.
+    Writes nothing if the schema is current, so that a full disk can be read. If two processes open
+    the file at the same time, one process waits and then reads the complete schema.
     """
+    if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+        return
     db.execute("BEGIN IMMEDIATE")
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -205,8 +241,14 @@ def build_letter_row(letter: DeadLetter) -> RowValues:
 
 
 class SqliteReader:
-    def __init__(self, path: Path, durability: Durability) -> None:
+    def __init__(
+        self, path: Path, durability: Durability, db: sqlite3.Connection | None = None
+    ) -> None:
+        """Opens a connection, unless `db` is given."""
         self._path = path
+        if db is not None:
+            self._db = db
+            return
         with translate_errors(path):
             self._db = connect(path, durability)
             try:

@@ -9,13 +9,14 @@ import os
 import sqlite3
 import threading
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from weakref import WeakSet
 
 from runnel.backends.local.inbox import LocalInbox, LocalTimers
 from runnel.backends.sqlite.database import SQL, SqliteReader, decode_timer_row
 from runnel.backends.sqlite.partition import OwnedPartition, SqliteProcessState
-from runnel.backends.sqlite.running_tasks_file import RunningTasksFile
+from runnel.backends.sqlite.running_tasks_file import PROCESS_ID_BYTES, RunningTasksFile
 from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
@@ -159,6 +160,7 @@ class SqliteLeases:
         self._state = state
         # The nonce of each acquisition that is in progress, by partition.
         self._acquiring: dict[int, str] = {}
+        self._process_id = blake2b(ids.nonce().encode(), digest_size=PROCESS_ID_BYTES).digest()
 
     async def claim_home_partition(self, joins: OwnerFilter | None = None) -> int:
         """Locks a partition for the new executions of this process, and returns its number.
@@ -259,7 +261,9 @@ class SqliteLeases:
         wakeup_listener = WakeupListener(
             self._folder, partition, lambda: self.read_new_messages(partition)
         )
-        running = RunningTasksFile(self._folder / f"p{partition}.running")
+        running = RunningTasksFile(
+            self._folder / f"p{partition}.running", process_id=self._process_id
+        )
         self._state.owned.by_number[partition] = OwnedPartition(
             lease=acquired.lease,
             inbox=inbox,

@@ -244,6 +244,9 @@ SELECT full_at FROM buckets WHERE tag = ?;
 INSERT INTO buckets (tag, full_at) VALUES (?, ?)
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 
+-- delete_full_buckets: deletes the rate buckets that are full, which are as good as none
+DELETE FROM buckets WHERE full_at <= ?;
+
 -- list_finished: lists root executions that ended in a state before a time, without active children.
 -- The plus keeps SQLite from reading all active executions by their state for each root.
 SELECT id FROM executions AS root

@@ -57,11 +57,15 @@ def _decode_record(kind: str, row: Sequence[Any]) -> Record:
 
 # -- rate buckets, on the clock of the machine --------------------------------------------------
 
+# A deletion reads all buckets. So a process deletes once for this number of new buckets.
+BUCKETS_PER_DELETION = 1_000
+
 
 class SqliteTokenBuckets:
     def __init__(self, writer: SqliteWriter, clock: Clock) -> None:
         self._writer = writer
         self._clock = clock
+        self._added = 0
 
     async def take(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
@@ -69,6 +73,8 @@ class SqliteTokenBuckets:
         def run(db: sqlite3.Connection) -> float:
             now = self._clock.now()
             row = db.execute(SQL["get_bucket"], (tag,)).fetchone()
+            if row is None:
+                self._delete_full_buckets(db, now)
             full_at = now if row is None else row[0]
             wait_s, new_full_at = take_rate_token(
                 full_at,
@@ -82,6 +88,15 @@ class SqliteTokenBuckets:
             return wait_s
 
         return await self._writer.submit(run)
+
+    def _delete_full_buckets(self, db: sqlite3.Connection, now: float) -> None:
+        """Deletes full buckets before the first new bucket, and then before every 1,000th.
+
+        A tag such as `user-{{ input.user }}` has a bucket for each user.
+        """
+        if self._added % BUCKETS_PER_DELETION == 0:
+            db.execute(SQL["delete_full_buckets"], (now,))
+        self._added += 1
 
 
 # -- cached results ----------------------------------------------------------------------------

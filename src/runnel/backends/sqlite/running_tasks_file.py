@@ -9,6 +9,9 @@ process but hardly the machine. One start and one end take 1.0 µs together.
 Each partition has one file, which is created with its first attempt. The lock of the partition also
 protects the file. A slot holds the digest of a task token, including its nonce. A partly written
 digest, or a digest from an earlier incarnation, matches no attempt in flight and is ignored.
+
+The header names the process that wrote the file. A process that owned several partitions leaves
+several files with the same name. Their tasks were running together.
 """
 
 import mmap
@@ -27,6 +30,13 @@ from runnel.ports.store import LossKind
 MAGIC = b"runnel running 3"
 # The offset of the byte after the magic. The byte is not zero once the process was asked to stop.
 CLEAN_SHUTDOWN_OFFSET = len(MAGIC)
+# The offset of the next byte. It is not zero if the dead process also ran tasks of a partition that
+# was recovered before this one.
+COMPANY_OFFSET = CLEAN_SHUTDOWN_OFFSET + 1
+PROCESS_ID_OFFSET = COMPANY_OFFSET + 1
+PROCESS_ID_BYTES = 8
+# In a file of an earlier version.
+NO_PROCESS_ID = bytes(PROCESS_ID_BYTES)
 DIGEST_BYTES = 16
 SLOT_BYTES = 32
 SLOTS = 2_047
@@ -35,7 +45,7 @@ FILE_BYTES = SLOT_BYTES * (1 + SLOTS)
 SLOT_OFFSETS = range(SLOT_BYTES, FILE_BYTES, SLOT_BYTES)
 
 # The value of the first byte of a used slot. This byte is written after the digest that follows it.
-_FREE, _STARTED = 0, 1
+_FREE, _STARTED, _ISOLATED = 0, 1, 2
 
 _NO_MEMORY = bytearray()
 
@@ -43,9 +53,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RunningTasksFile:
-    def __init__(self, path: Path) -> None:
+    """The file of one partition. `process_id` is a random name of this process."""
+
+    def __init__(self, path: Path, *, process_id: bytes = NO_PROCESS_ID) -> None:
         self._path = path
+        self._process_id = process_id
         self._running_at_crash: set[bytes] = set()
+        self._isolated_at_crash: set[bytes] = set()
+        self._had_company = False
         self._was_clean_shutdown = False
         self._free: list[int] = []
         self._memory: mmap.mmap | bytearray = _NO_MEMORY
@@ -59,13 +74,16 @@ class RunningTasksFile:
         """Returns how the attempt was lost when the previous owner of the partition died.
 
         Returns NOT_STARTED for every attempt if that owner was asked to stop, because then no
-        attempt killed it. Returns None if the file does not list the attempt.
+        attempt killed it. An attempt in a child process did not kill it either. Returns None if the
+        file does not list the attempt.
         """
-        if self._was_clean_shutdown:
+        digest = _compute_digest(token)
+        if self._was_clean_shutdown or digest in self._isolated_at_crash:
             return LossKind.NOT_STARTED
-        if _compute_digest(token) not in self._running_at_crash:
+        if digest not in self._running_at_crash:
             return None
-        return LossKind.ALONE if len(self._running_at_crash) == 1 else LossKind.TOGETHER
+        is_alone = len(self._running_at_crash) == 1 and not self._had_company
+        return LossKind.ALONE if is_alone else LossKind.TOGETHER
 
     def add(self, token: TaskToken) -> int:
         """Records a running attempt and returns its slot.
@@ -80,9 +98,13 @@ class RunningTasksFile:
             # A second crash must not count the tasks of the first crash as company.
             self._has_old_slots = False
             memory[SLOT_BYTES:] = bytes(FILE_BYTES - SLOT_BYTES)
+            self._write_process_id()
         memory[slot + 1 : slot + 1 + DIGEST_BYTES] = _compute_digest(token)
         memory[slot] = _STARTED
         return slot
+
+    def isolate(self, slot: int) -> None:
+        self._memory[slot] = _ISOLATED
 
     def remove(self, slot: int) -> None:
         self._memory[slot] = _FREE
@@ -114,27 +136,56 @@ class RunningTasksFile:
             self._can_create = False
             if (created := _map_new(self._path)) is not None:
                 self._memory = created
+                self._write_process_id()
                 self._free.extend(reversed(SLOT_OFFSETS))
         return bool(self._free)
 
     def _read(self, memory: mmap.mmap) -> None:
         self._was_clean_shutdown = bool(memory[CLEAN_SHUTDOWN_OFFSET])
         memory[CLEAN_SHUTDOWN_OFFSET] = 0
-        self._running_at_crash.update(
-            memory[slot + 1 : slot + 1 + DIGEST_BYTES]
-            for slot in SLOT_OFFSETS
-            if memory[slot] != _FREE
-        )
-        self._has_old_slots = bool(self._running_at_crash)
+        for slot in SLOT_OFFSETS:
+            if memory[slot] != _FREE:
+                is_isolated = memory[slot] == _ISOLATED
+                digests = self._isolated_at_crash if is_isolated else self._running_at_crash
+                digests.add(memory[slot + 1 : slot + 1 + DIGEST_BYTES])
+        self._has_old_slots = True
         self._free.extend(reversed(SLOT_OFFSETS))
+        former_id = memory[PROCESS_ID_OFFSET : PROCESS_ID_OFFSET + PROCESS_ID_BYTES]
+        if self._running_at_crash and former_id != NO_PROCESS_ID:
+            self._had_company = self._find_company(former_id)
+        # The owner of another partition may have written this byte meanwhile.
+        self._had_company = self._had_company or bool(memory[COMPANY_OFFSET])
+
+    def _find_company(self, former_id: bytes) -> bool:
+        """Returns True if the dead process also ran tasks of other partitions.
+
+        Marks the files of these partitions, because this process may clear its own file before
+        another process reads them.
+        """
+        has_company = False
+        for path in self._path.parent.glob(f"*{self._path.suffix}"):
+            if path == self._path or (memory := _map_existing(path, keeps_others=True)) is None:
+                continue
+            if memory[PROCESS_ID_OFFSET : PROCESS_ID_OFFSET + PROCESS_ID_BYTES] == former_id:
+                memory[COMPANY_OFFSET] = 1
+                has_company = has_company or any(memory[slot] == _STARTED for slot in SLOT_OFFSETS)
+            memory.close()
+        return has_company
+
+    def _write_process_id(self) -> None:
+        self._memory[COMPANY_OFFSET] = 0
+        self._memory[PROCESS_ID_OFFSET : PROCESS_ID_OFFSET + PROCESS_ID_BYTES] = self._process_id
 
 
 def _compute_digest(token: TaskToken) -> bytes:
     return blake2b(_encode(token), digest_size=DIGEST_BYTES).digest()
 
 
-def _map_existing(path: Path) -> mmap.mmap | None:
-    """Maps the file; returns None if it can't be read. Removes a file of another format."""
+def _map_existing(path: Path, *, keeps_others: bool = False) -> mmap.mmap | None:
+    """Maps the file; returns None if it can't be read.
+
+    Removes a file of another format, unless `keeps_others`: another process may be creating it.
+    """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -146,8 +197,9 @@ def _map_existing(path: Path) -> mmap.mmap | None:
         return None  # the file system does not support mapped files
     finally:
         os.close(handle)
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
+    if not keeps_others:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
     return None
 
 

@@ -115,6 +115,8 @@ class CommitWriter:
             self._state.board.issue(partition, task)
         for token in commit.dropped:
             self._state.board.drop(token)
+        for token in commit.stopped:
+            self._state.board.stop(token)
         self._state.limit_messages.send(owned, commit)
 
 

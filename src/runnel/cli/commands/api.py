@@ -112,7 +112,10 @@ async def build_api_role(
     The role prints its address when it is ready, unless `is_quiet`.
     """
     session = build_store_session(
-        dependencies.backend, dependencies.clock_and_ids.clock, dependencies.clock_and_ids.ids
+        dependencies.backend,
+        dependencies.clock_and_ids.clock,
+        dependencies.clock_and_ids.ids,
+        mocks_services=settings.mocks_services,
     )
     if dependencies.metrics is not None:
         session.event_bus.add_sink(dependencies.metrics)

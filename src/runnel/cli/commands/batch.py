@@ -11,6 +11,7 @@ from runnel.authoring.payloads import check_text
 from runnel.cli.options import (
     Concurrency,
     Labels,
+    Priority,
     StoreLocation,
     WorkflowFile,
     check_concurrency,
@@ -18,8 +19,7 @@ from runnel.cli.options import (
     read_labels,
 )
 from runnel.cli.render.text import join_names
-from runnel.cli.session.batch_documents import read_documents
-from runnel.cli.session.batch_feeder import DocumentBatch
+from runnel.cli.session.batch_documents import FILE_NAMES, read_documents
 from runnel.cli.session.batch_output import check_output
 from runnel.cli.session.batch_run import ReportOptions, run_batch_locally, run_batch_on_server
 from runnel.cli.session.hints import CommandHints
@@ -29,16 +29,14 @@ from runnel.cli.session.inputs import (
     get_import_folder,
     load_graph,
     make_importable,
+    print_warnings,
 )
 from runnel.cli.streams import print_to_stderr, reserve_stdout
+from runnel.client.batch import IN_FLIGHT_MAX, IN_FLIGHT_PER_SLOT, NAME_CHARS_MAX, Batch
 from runnel.core.run_when import CLEAN_UP_RULES
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 from runnel.settings.model import Settings
-
-# So many executions in flight that no worker is idle until this process notices the end of one.
-IN_FLIGHT_ON_SERVER = 100
-IN_FLIGHT_PER_SLOT = 2
 
 Inputs = Annotated[
     str,
@@ -98,6 +96,7 @@ def batch(
     is_retried: RetryFailed = False,
     in_flight: InFlightMax = None,
     labels: Labels = None,
+    priority: Priority = None,
     concurrency: Concurrency = None,
     as_json: AsJsonSummary = False,
     location: StoreLocation,
@@ -119,13 +118,15 @@ def batch(
     if not settings.is_remote:
         own_labels[SOURCE_LABEL] = str(folder)
         make_importable([folder])
-    documents = DocumentBatch(
+    documents = Batch(
         name=_choose_name(name, inputs),
         graph=graph,
-        documents=read_documents(inputs, workflow, id_field=id_field),
+        items=read_documents(inputs, workflow, id_field=id_field),
         labels=own_labels,
+        priority=priority,
         in_flight_max=in_flight or _choose_in_flight_max(settings),
         retries_failed=is_retried,
+        names=FILE_NAMES,
     )
     if is_retried:
         _warn_about_clean_up(workflow)
@@ -134,6 +135,7 @@ def batch(
         if settings.is_remote:
             return asyncio.run(run_batch_on_server(documents, settings, reporting))
         check_functions(workflow, file, settings)
+        print_warnings([workflow], settings)
         return asyncio.run(run_batch_locally(documents, settings, reporting))
 
 
@@ -152,11 +154,11 @@ def _choose_name(given: str | None, inputs: str) -> str:
             "--inputs -: give the batch a --name, so that the same command can continue it"
         )
     name = Path(inputs).name if given is None else given
-    check_text(name, "--name", chars_max=200)
+    check_text(name, "--name", chars_max=NAME_CHARS_MAX)
     return name
 
 
 def _choose_in_flight_max(settings: Settings) -> int:
     if settings.is_remote:
-        return IN_FLIGHT_ON_SERVER
+        return IN_FLIGHT_MAX
     return IN_FLIGHT_PER_SLOT * settings.worker_concurrency

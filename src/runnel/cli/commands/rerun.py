@@ -27,7 +27,12 @@ from runnel.cli.render.text import format_count
 from runnel.cli.selection import ExecutionSelection, build_filter, check_selection
 from runnel.cli.session.follow import submit_and_follow
 from runnel.cli.session.hints import CommandHints
-from runnel.cli.session.inputs import make_importable, merge_assignments, read_input
+from runnel.cli.session.inputs import (
+    make_importable,
+    merge_assignments,
+    print_warnings,
+    read_input,
+)
 from runnel.cli.session.open_client import find_execution_id, load_workflow, open_client
 from runnel.cli.session.run_locally import (
     StartedExecution,
@@ -143,6 +148,8 @@ def _rerun_one(
         return StartedExecution(new_id, await load_workflow(client, new_id))
 
     start = submit_and_follow if settings.is_remote else run_locally
+    if not settings.is_remote:
+        print_warnings([workflow], settings)
     make_importable([former.labels[SOURCE_LABEL]] if SOURCE_LABEL in former.labels else [])
     with reserve_stdout() as out:
         return asyncio.run(start(submit, settings, hints, out=out, as_json=as_json))
@@ -202,7 +209,7 @@ def _rerun_selected(
     reruns = BulkReruns(
         restrict_to_rerunnable(build_filter(selection, RealClock().now()), limit=RERUNS_PER_STEP),
         rerun_spec,
-        settings.is_remote,
+        None if settings.is_remote else settings,
     )
     number, folders = asyncio.run(_inspect_selected(reruns.execution_filter, settings))
     if not number:
@@ -217,11 +224,14 @@ def _rerun_selected(
 
 @dataclass(slots=True)
 class BulkReruns:
-    """Reruns all executions that match a filter; `failed` counts executions that can't be rerun."""
+    """Reruns all executions that match a filter; `failed` counts executions that can't be rerun.
+
+    `settings` are those of the process, if it runs the executions itself.
+    """
 
     execution_filter: ExecutionFilter
     rerun_spec: RerunSpec
-    is_remote: bool
+    settings: Settings | None
     failed: int = 0
 
     async def start_all(self, client: Client) -> Sequence[StartedExecution]:
@@ -238,11 +248,13 @@ class BulkReruns:
                 started.append(rerun)
             self.failed += step.failed
             known += step.known
+        if self.settings is not None:
+            print_warnings([rerun.workflow for rerun in started], self.settings)
         if known:
             print_to_stderr(
                 f"skipped: {format_count(known, 'execution')} that were already rerun in this way"
             )
-        if self.is_remote:
+        if self.settings is None:
             print_to_stderr(f"rerun: {format_count(len(started), 'execution')}")
         return started
 

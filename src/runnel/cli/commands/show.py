@@ -1,5 +1,6 @@
 """`runnel show ID` and `runnel history ID`"""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -10,6 +11,8 @@ from runnel.cli.render.execution import print_execution, print_node
 from runnel.cli.render.printer import print_list
 from runnel.cli.render.text import Cell, format_clock_time, shorten, to_compact_json
 from runnel.cli.session.open_client import find_execution_id, open_client
+from runnel.client.protocol import Client
+from runnel.core.ids import NO_ITEM, ExecutionId, format_node_name
 from runnel.core.values import Json
 from runnel.errors import InputError
 from runnel.views import build_document
@@ -25,7 +28,8 @@ NodeName = Annotated[
     typer.Option(
         "--node",
         metavar="NODE",
-        help="The node to show, with its attempts, config, inputs, output and log lines.",
+        help="The node to show, with its attempts, config, inputs, output and log lines; 'each[2]' "
+        "is one item of a map.",
     ),
 ]
 ItemNumber = Annotated[
@@ -68,8 +72,22 @@ async def show(
             _print_view(view, session.clock.now(), as_json=as_json)
         else:
             items_after = -1 if after is None else after
+            node, item = await _find_item(client, full_id, node, item)
             detail = await client.node(full_id, node, item=item, items_after=items_after)
             _print_detail(detail, session.clock.now(), as_json=as_json)
+
+
+_ITEM_NAME = re.compile(r"(?s)(.+)\[(\d+)\]")
+
+
+async def _find_item(
+    client: Client, execution_id: ExecutionId, node: str, item: int | None
+) -> tuple[str, int | None]:
+    """Splits a name like `each[2]`, as errors print it, unless a node is called so."""
+    name = _ITEM_NAME.fullmatch(node)
+    if name is None or item is not None or node in (await client.get(execution_id)).nodes:
+        return node, item
+    return name[1], int(name[2])
 
 
 def _print_view(view: ExecutionView, now: float, *, as_json: bool) -> None:
@@ -120,7 +138,7 @@ def _build_event_row(event: HistoryEvent) -> list[Cell]:
 
 def _format_node(fields: dict[str, Json]) -> str:
     item = fields.get("item")
-    return str(fields.get("node", "")) + ("" if item is None else f"[{item}]")
+    return format_node_name(str(fields.get("node", "")), NO_ITEM if item is None else int(item))
 
 
 def _format_details(fields: dict[str, Json]) -> Iterator[str]:

@@ -64,7 +64,8 @@ async def trigger(
 ) -> None:
     """Start a held execution, which was stored without starting it.
 
-    `POST /v1/workflow`, `client.hold` and [bold]runnel run --hold[/bold] store held executions.
+    Held executions are stored by [bold]runnel run --hold[/bold], [bold]client.hold[/bold] and
+    [bold]POST /v1/workflow[/bold].
     """
     settings = configure(location)
     async with open_client(settings) as session:

@@ -108,7 +108,7 @@ async def load_overview(session: ClientSession) -> Overview:
     client, operations = session.client, session.operations
     queues, workers = None, None
     if session.has_workers:
-        workers = [view for view in await operations.workers() if view.state != "dead"]
+        workers = [view for view in await operations.workers() if view.status != "dead"]
         queues = await operations.queues()
     partitions = await operations.partitions()
     return Overview(

@@ -16,6 +16,7 @@ from runnel.cli.render.text import (
     shorten,
     to_compact_json,
 )
+from runnel.core.ids import NO_ITEM, format_node_name
 from runnel.core.states import NodeState
 from runnel.core.values import Json
 from runnel.views.execution import ExecutionView, NodeView
@@ -51,6 +52,8 @@ def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
         yield "rerun of", view.rerun_of
     if view.parent_id is not None:
         yield "parent", view.parent_id
+    if view.priority:
+        yield "priority", str(view.priority)
     yield "labels", format_labels(view.labels)
     if view.input not in (None, {}):
         yield "input", shorten(to_compact_json(view.input), 2 * VALUE_CHARS_MAX)
@@ -61,15 +64,15 @@ def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
 def _print_nodes(view: ExecutionView, now: float) -> None:
     rows = [
         [
-            Cell(f"{STATE_STYLES[node.state].glyph} {name}"),
-            Cell(node.state, STATE_STYLES[node.state].style),
+            Cell(f"{STATE_STYLES[node.status].glyph} {name}"),
+            Cell(node.status, STATE_STYLES[node.status].style),
             Cell(_format_elapsed(node, now), "dim"),
             _format_attempts(node),
             Cell(_format_result(node)),
         ]
         for name, node in list(view.nodes.items())[:NODES_MAX]
     ]
-    print_table(["  NODE", "STATE", "TOOK", "ATTEMPTS", "RESULT"], rows)
+    print_table(["  NODE", "STATUS", "TOOK", "ATTEMPTS", "RESULT"], rows)
     if len(view.nodes) > NODES_MAX:
         print(f"  and {format_count(len(view.nodes) - NODES_MAX, 'more node')}: --json shows all")
 
@@ -82,7 +85,7 @@ def _print_tracebacks(view: ExecutionView) -> None:
 
 
 def _format_elapsed(node: NodeView, now: float) -> str:
-    if node.started_at is None or node.state is NodeState.QUEUED:
+    if node.started_at is None or node.status is NodeState.QUEUED:
         return ""
     return format_duration((node.finished_at or now) - node.started_at)
 
@@ -92,9 +95,9 @@ def _format_result(node: NodeView) -> str:
     text = node.error or node.reason or ""
     if node.waits_for is not None:
         text = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
-    elif node.state is NodeState.COMPLETED:
+    elif node.status is NodeState.COMPLETED:
         text = _format_value(node.output) + (f"  ({node.reason})" if node.reason else "")
-    if node.items is not None and node.state not in _STOPPED_STATES:
+    if node.items is not None and node.status not in _STOPPED_STATES:
         text = f"{node.items_settled:,}/{node.items:,} items  {text}"
     return " ".join(text.split())
 
@@ -111,12 +114,12 @@ def _format_value(value: Json) -> str:
 
 
 def print_node(detail: NodeDetail, now: float) -> None:
-    state_style = STATE_STYLES[detail.state]
-    item = "" if detail.item is None else f" item {detail.item}"
+    state_style = STATE_STYLES[detail.status]
+    name = format_node_name(detail.node_id, NO_ITEM if detail.item is None else detail.item)
     title = [
-        Cell(f"{state_style.glyph} {detail.node_id}{item}", "bold"),
+        Cell(f"{state_style.glyph} {name}", "bold"),
         Cell(f" ({detail.handler})  {detail.execution_id}  ", "dim"),
-        Cell(detail.state, state_style.style),
+        Cell(detail.status, state_style.style),
     ]
     print_facts(title, _list_node_facts(detail, now), name_width=11)
     _print_attempts(detail, now)
@@ -194,13 +197,15 @@ def _print_items(page: ItemsPage) -> None:
     rows = [
         [
             Cell(str(item.item), "bold"),
-            Cell(f"{STATE_STYLES[item.state].glyph} {item.state}", STATE_STYLES[item.state].style),
+            Cell(
+                f"{STATE_STYLES[item.status].glyph} {item.status}", STATE_STYLES[item.status].style
+            ),
             Cell(str(item.attempts or ""), "dim"),
             Cell(item.worker, "dim"),
             Cell(" ".join(str(item.error or item.child_id or _format_value(item.output)).split())),
         ]
         for item in page.items
     ]
-    print_table(["ITEM", "STATE", "ATTEMPTS", "WORKER", "RESULT"], rows)
+    print_table(["ITEM", "STATUS", "ATTEMPTS", "WORKER", "RESULT"], rows)
     if page.next is not None:
         print(f"(up to item {page.next}; --item shows one, --after {page.next} the next)")

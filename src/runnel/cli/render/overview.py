@@ -21,7 +21,7 @@ from runnel.views.operations import QueueView, WorkerView
 # If there are more unfinished executions, the headline says "500+".
 UNFINISHED_COUNTED_MAX = 500
 QUEUE_HEADERS = ("QUEUE", "WAITING", "OLDEST", "WORKERS", "")
-WORKER_HEADERS = ("WORKER", "STATE", "BUSY", "UP FOR", "LAST SIGN", "QUEUES")
+WORKER_HEADERS = ("WORKER", "STATUS", "BUSY", "UP FOR", "LAST SIGN", "QUEUES")
 _EXECUTION_HEADERS = ("ID", "WORKFLOW", "STATUS", "TOOK", "")
 _OWNER_HEADERS = ("NAME", "")
 _WORKER_STYLES = {"alive": "green", "draining": "yellow", "silent": "yellow", "dead": "red"}
@@ -97,11 +97,11 @@ def build_queue_row(queue: QueueView) -> list[Cell]:
 
 
 def build_worker_row(worker: WorkerView, now: float) -> list[Cell]:
-    state = Cell(worker.state, _WORKER_STYLES[worker.state])
+    state = Cell(worker.status, _WORKER_STYLES[worker.status])
     if worker.host is None:
         return [Cell(worker.worker), state, *[Cell("")] * 4]
     queues = "all" if worker.queues is None else ", ".join(map(to_queue_name, worker.queues))
-    is_dead, started_at = worker.state == "dead", worker.started_at or now
+    is_dead, started_at = worker.status == "dead", worker.started_at or now
     return [
         Cell(worker.worker),
         state,

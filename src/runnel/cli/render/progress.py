@@ -93,9 +93,10 @@ class ExecutionProgress:
         for compiled, run in zip(execution.graph.nodes, execution.nodes, strict=True):
             _copy_node_run(self, self.lines[compiled.node.id], run)
         for index, map_run in execution.maps.items():
-            line = self.lines[execution.graph.nodes[index].node.id]
+            node_id = execution.graph.nodes[index].node.id
+            line = self.lines[node_id]
             line.items, line.items_settled = map_run.count, map_run.settled
-            waiting = summarize_waiting_items(map_run)
+            waiting = summarize_waiting_items(node_id, map_run)
             if waiting is not None:
                 line.detail, line.due = waiting.text, waiting.due
 
@@ -106,8 +107,8 @@ class ExecutionProgress:
         self.error = view.error or ""
         for node_id, node in view.nodes.items():
             line = self.lines[node_id]
-            if line.state is not node.state:
-                self.move(line, node.state)
+            if line.state is not node.status:
+                self.move(line, node.status)
                 self.changed.append(line)
             line.attempts = node.attempts
             line.started_at, line.finished_at = node.started_at, node.finished_at

@@ -1,10 +1,9 @@
 """Reads the input documents of a batch from a JSONL or CSV file: one document per line."""
 
 import csv
-import hashlib
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
@@ -12,68 +11,30 @@ from typing import BinaryIO
 import msgspec
 
 from runnel.authoring.documents.files import FILE_BYTES_MAX
-from runnel.authoring.input_schema import choose_reading, find_value_problems
+from runnel.authoring.input_schema import choose_reading
 from runnel.cli.session.inputs import STDIN
-from runnel.core.message_text import describe_value, quote_name
+from runnel.client.batch import BatchItem, InputNames, build_items
+from runnel.client.submissions import format_problems
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError
 
-KEY_CHARS_MAX = 200
-PROBLEMS_MAX = 10
 LINE_BYTES_MAX = FILE_BYTES_MAX
-_KEY_BYTES = 12
-
-_encode_canonical = msgspec.json.Encoder(order="deterministic").encode
+FILE_NAMES = InputNames(
+    place="line {}", value="line {}: input", id_option="--id-field", name_option="--name"
+)
 _RawLine = tuple[int, Json]
 
 
-class BatchDocument(msgspec.Struct, frozen=True):
-    """One input document of a batch; its `key` stays the same if the line moves in the file."""
-
-    line: int
-    key: str
-    data: bytes
-
-    @property
-    def input(self) -> Json:
-        return msgspec.json.decode(self.data)
-
-
-def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[BatchDocument]:
-    """Reads and checks all documents of a file; raises InputError with the problems.
-
-    The key of a document is the value at `id_field`; without `id_field`, a hash of the content. If
-    lines are equal, a number is added to the hash, in the order of the file.
-    """
-    _check_id_field(id_field)
+def read_documents(source: str, workflow: Workflow, *, id_field: str | None) -> list[BatchItem]:
+    """Reads and checks all documents of a file; raises InputError with the problems."""
     lines = _read_lines(source, workflow.input)
-    problems: list[str] = []
-    documents: dict[str, BatchDocument] = {}
-    repeated: Counter[str] = Counter()
-    for line, value in lines:
-        problems += _find_input_problems(line, value, workflow)
-        data = _encode_canonical(value)
-        if id_field is None:
-            key = hashlib.blake2b(data, digest_size=_KEY_BYTES).hexdigest()
-            repeated[key] += 1
-            if repeated[key] > 1:
-                key = f"{key}#{repeated[key]}"
-        else:
-            key = _extract_key(line, value, id_field, problems)
-            if key in documents:
-                first = documents[key].line
-                problems.append(f"line {line}: {id_field} is {quote_name(key)}, as in line {first}")
-        documents[key] = BatchDocument(line, key, data)
-    _raise_for_problems(source, problems)
-    if not documents:
+    items, problems = build_items(lines, workflow, id_field=id_field, names=FILE_NAMES)
+    if problems:
+        raise InputError(format_problems(f"--inputs {source}", problems))
+    if not items:
         raise InputError(f"--inputs {source}: the file has no documents")
-    return list(documents.values())
-
-
-def _check_id_field(path: str | None) -> None:
-    if path is not None and not all(path.split(".")):
-        raise InputError(f"--id-field: expected a name such as id or meta.number, got '{path}'")
+    return items
 
 
 def _read_lines(source: str, schema: dict[str, Json] | None) -> Iterator[_RawLine]:
@@ -164,35 +125,3 @@ def _parse_cell(schema: dict[str, Json] | None, name: str, text: str) -> Json:
         return choose_reading(schema, [name], [text, msgspec.json.decode(text)])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return text
-
-
-def _find_input_problems(line: int, value: Json, workflow: Workflow) -> Sequence[str]:
-    if workflow.input is None:
-        return ()
-    problems = find_value_problems(workflow.input, value, where="input")
-    return [f"line {line}: {problem}" for problem in problems]
-
-
-def _extract_key(line: int, value: Json, path: str, problems: list[str]) -> str:
-    key = value
-    for name in path.split("."):
-        key = key.get(name) if isinstance(key, dict) else None
-    if isinstance(key, int) and not isinstance(key, bool):
-        key = str(key)
-    if not isinstance(key, str) or not 0 < len(key) <= KEY_CHARS_MAX:
-        problems.append(
-            f"line {line}: expected {path} to be a text or a whole number, got "
-            f"{describe_value(key)}"
-        )
-        return f"line {line}"
-    return key
-
-
-def _raise_for_problems(source: str, problems: Sequence[str]) -> None:
-    if not problems:
-        return
-    listed = "".join(f"\n  - {problem}" for problem in problems[:PROBLEMS_MAX])
-    hidden = len(problems) - PROBLEMS_MAX
-    more = f"\n  and {hidden:,} more" if hidden > 0 else ""
-    noun = "problem" if len(problems) == 1 else "problems"
-    raise InputError(f"--inputs {source}: {len(problems):,} {noun}{listed}{more}")

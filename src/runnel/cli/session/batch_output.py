@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TextIO
 
 from runnel.cli.render.text import format_count, format_duration, to_compact_json
-from runnel.cli.session.batch_feeder import BatchTally, DocumentOutcome
+from runnel.cli.session.batch_tally import BatchTally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.inputs import get_file_path
 from runnel.cli.streams import print_to_stderr
+from runnel.client.batch import BatchOutcome, load_result
 from runnel.client.protocol import Client
 from runnel.core.values import Json
 from runnel.errors import InputError, StoreError
@@ -137,7 +138,7 @@ class BatchResults:
         self._client = client
         self._file = None if path is None else OutputFile(path)
 
-    async def add(self, outcome: DocumentOutcome) -> None:
+    async def add(self, outcome: BatchOutcome) -> None:
         if self._file is not None:
             self._file.write(to_compact_json(await self._build_record(outcome)))
 
@@ -161,17 +162,16 @@ class BatchResults:
         if self._file is not None:
             self._file.discard()
 
-    async def _build_record(self, outcome: DocumentOutcome) -> dict[str, Json]:
-        summary = outcome.summary
-        view = await self._client.get(summary.execution_id) if outcome.is_completed else None
+    async def _build_record(self, outcome: BatchOutcome) -> dict[str, Json]:
+        result = await load_result(self._client, outcome)
         return {
-            "line": outcome.document.line,
-            "key": outcome.document.key,
-            "execution_id": summary.execution_id,
-            "status": summary.status.value,
-            "took_s": round(outcome.took_s, 3),
-            "output": None if view is None else view.output,
-            "error": summary.error,
+            "line": result.index,
+            "key": result.key,
+            "execution_id": result.execution_id,
+            "status": result.status.value,
+            "took_s": result.took_s,
+            "output": result.output,
+            "error": result.error,
         }
 
 
@@ -198,11 +198,11 @@ def print_failures(tally: BatchTally, hints: CommandHints) -> None:
     """Prints the first failures of a batch, and the command that shows one of them."""
     if not tally.failures:
         return
-    shown = sorted(tally.failures, key=lambda outcome: outcome.document.line)[:FAILURES_SHOWN_MAX]
+    shown = sorted(tally.failures, key=lambda outcome: outcome.item.number)[:FAILURES_SHOWN_MAX]
     for outcome in shown:
         summary = outcome.summary
         error = " ".join((summary.error or summary.status.lower()).split())
-        print_to_stderr(f"line {outcome.document.line} ({summary.execution_id}): {error}")
+        print_to_stderr(f"line {outcome.item.number} ({summary.execution_id}): {error}")
     hidden = len(tally.failures) - len(shown)
     if hidden:
         print_to_stderr(f"and {hidden:,} more; --output writes all of them to a file")

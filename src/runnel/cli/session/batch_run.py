@@ -13,20 +13,13 @@ from runnel.app.wiring import build_engine
 from runnel.cli.errors import FAILED, OK
 from runnel.cli.render.progress_view import is_live_terminal
 from runnel.cli.render.text import STATE_STYLES, format_count, format_duration, to_compact_json
-from runnel.cli.session.batch_feeder import (
-    BATCH_LABEL,
-    AdoptCallback,
-    BatchFeeder,
-    BatchTally,
-    DocumentBatch,
-    DocumentOutcome,
-)
 from runnel.cli.session.batch_output import (
     BatchResults,
     print_continue_hint,
     print_failures,
     print_summary,
 )
+from runnel.cli.session.batch_tally import BatchTally
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.session.open_client import ClientSession, open_client
 from runnel.cli.session.run_locally import (
@@ -35,13 +28,10 @@ from runnel.cli.session.run_locally import (
     make_stop_message,
     show_logs,
 )
-from runnel.cli.session.unfinished import PAGE_SIZE
 from runnel.cli.streams import print_to_stderr
-from runnel.client.execution_lists import iter_headers
+from runnel.client.batch import AdoptCallback, Batch, BatchFeeder, find_abandoned_partitions
 from runnel.core.ids import ExecutionId
-from runnel.core.states import UNFINISHED_STATES
 from runnel.notify.event_bus import CommittedEvents, EventBus, StartedTask
-from runnel.ports.archive import ExecutionFilter
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.settings.model import Settings
 
@@ -150,9 +140,7 @@ class ReportOptions(NamedTuple):
     as_json: bool
 
 
-async def run_batch_locally(
-    batch: DocumentBatch, settings: Settings, report_options: ReportOptions
-) -> int:
+async def run_batch_locally(batch: Batch, settings: Settings, report_options: ReportOptions) -> int:
     """Runs a batch in this process and returns the exit code.
 
     Also resumes the unfinished executions of a dead process of the same batch.
@@ -160,7 +148,7 @@ async def run_batch_locally(
     engine = await build_engine(settings)
     try:
         await engine.claim_home_partition()
-        adopts = await _find_abandoned_partitions(engine, batch)
+        adopts = await find_abandoned_partitions(engine.backend, batch)
         children = _watch_children(engine)
         run = BatchRun(batch, engine, report_options, adopt=engine.adopt_if_free)
         with run.show_progress(make_stop_message(settings), stop_now=engine.stops.abort.set):
@@ -177,7 +165,7 @@ async def run_batch_locally(
 
 
 async def run_batch_on_server(
-    batch: DocumentBatch, settings: Settings, report_options: ReportOptions
+    batch: Batch, settings: Settings, report_options: ReportOptions
 ) -> int:
     """Submits a batch to a server and returns the exit code.
 
@@ -198,7 +186,7 @@ class BatchRun:
 
     def __init__(
         self,
-        batch: DocumentBatch,
+        batch: Batch,
         source: Engine | ClientSession,
         report_options: ReportOptions,
         *,
@@ -206,7 +194,7 @@ class BatchRun:
         is_over_http: bool = False,
     ) -> None:
         self.signal: int | None = None
-        self.tally = BatchTally(len(batch.documents), started_at=source.clock.now())
+        self.tally = BatchTally(len(batch.items), started_at=source.clock.now())
         self._batch = batch
         self._clock = source.clock
         self._secrets: Secrets = source.secrets if isinstance(source, Engine) else NoSecrets()
@@ -220,7 +208,6 @@ class BatchRun:
             source.client,
             source.clock,
             event_bus=source.event_bus if isinstance(source, Engine) else EventBus(),
-            on_outcome=self._add_outcome,
             adopt=adopt,
             is_over_http=is_over_http,
         )
@@ -262,11 +249,16 @@ class BatchRun:
     async def feed_documents(self) -> None:
         """Submits the documents and waits until all have ended, or until a signal arrives."""
         async with asyncio.TaskGroup() as group:
-            feeding = group.create_task(self._feeder.run(self._stop))
+            feeding = group.create_task(self._feed())
             while not feeding.done():
                 self._say_if_all_wait()
                 self._view.refresh()
                 await asyncio.wait([feeding], timeout=REFRESH_S)
+
+    async def _feed(self) -> None:
+        async for outcome in self._feeder.run(self._stop):
+            self.tally.add(outcome)
+            await self._results.add(outcome)
 
     def _say_if_all_wait(self) -> None:
         """Prints once that no other document is left, with the command for one signal."""
@@ -301,27 +293,6 @@ class BatchRun:
     @property
     def _unfinished_count(self) -> int:
         return self.tally.total - self.tally.done
-
-    async def _add_outcome(self, outcome: DocumentOutcome) -> None:
-        self.tally.add(outcome)
-        await self._results.add(outcome)
-
-
-async def _find_abandoned_partitions(engine: Engine, batch: DocumentBatch) -> frozenset[int]:
-    """Returns the partitions with executions of this batch that no live process owns."""
-    store = engine.backend.store
-    unfinished = ExecutionFilter(
-        states=UNFINISHED_STATES,
-        workflow=batch.workflow.name,
-        labels={BATCH_LABEL: batch.name},
-        limit=PAGE_SIZE,
-    )
-    partitions: set[int] = set()
-    async for header in iter_headers(engine.backend.archive, unfinished):
-        partitions.add(await store.route(header.execution_id))
-    return frozenset(
-        [partition for partition in partitions if await store.observe(partition) is None]
-    )
 
 
 def _watch_children(engine: Engine) -> UnfinishedChildren:

@@ -225,7 +225,7 @@ class MissingProcessWarning:
 
     async def _find_missing(self, execution_id: ExecutionId) -> list[str]:
         owner = await find_owner(self._operations, execution_id)
-        workers = [view for view in await self._operations.workers() if view.state in _ALIVE]
+        workers = [view for view in await self._operations.workers() if view.status in _ALIVE]
         missing = [] if owner is not None else [NO_ORCHESTRATOR]
         if not workers:
             return [*missing, NO_WORKER]

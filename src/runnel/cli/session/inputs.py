@@ -10,9 +10,11 @@ from runnel.authoring.input_schema import parse_assignments
 from runnel.authoring.python_paths import parse_python_path
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.core.graph import Graph, compile_canonical
+from runnel.core.message_text import suggest_name
+from runnel.core.templates.parser import OPENING_PATTERN
 from runnel.core.templates.template import compile_tree
 from runnel.core.validation import find_problems
-from runnel.core.validation.handler_settings import HANDLER_SETTINGS, mock_incomplete_services
+from runnel.core.validation.handler_settings import HANDLER_SETTINGS
 from runnel.core.values import Json
 from runnel.core.workflow import Node, Workflow
 from runnel.errors import InputError, InvalidWorkflowError, NotAllowedError
@@ -92,9 +94,7 @@ def load_valid_workflow(path: Path, settings: Settings) -> Workflow:
     the current settings into the workflow.
     """
     workflow = _load_workflow(path, settings)
-    if settings.mocks_services:
-        workflow = mock_incomplete_services(workflow)
-    problems = list(find_problems(workflow))
+    problems = list(find_problems(workflow, mocks_services=settings.mocks_services))
     if not settings.is_remote:  # workers of a server may have other handlers
         problems += _find_handler_problems(workflow)
     if problems:
@@ -131,12 +131,25 @@ def _load_workflow(path: Path, settings: Settings) -> Workflow:
         return load_workflow(file).to_workflow(retry=settings.retry)
 
 
-def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
-    """Prints a warning for each secret that the workflow uses and this process does not have.
+def print_warnings(workflows: Iterable[Workflow], settings: Settings) -> None:
+    """Prints what is probably a mistake, but may also be right for other workers."""
+    given = list(workflows)
+    _warn_of_missing_secrets(given, settings)
+    for workflow in given:
+        _warn_of_unlimited_tags(workflow)
+
+
+def _warn_of_missing_secrets(workflows: Iterable[Workflow], settings: Settings) -> None:
+    """Prints a warning for each secret that the workflows use and this process does not have.
 
     It is no error, because the node may be skipped, and a server's workers have other secrets.
     """
-    names = {name for node in _iterate_nodes(workflow) for name in _list_secret_names(node)}
+    names = {
+        name
+        for workflow in workflows
+        for node in _iterate_nodes(workflow)
+        for name in _list_secret_names(node)
+    }
     if not names:
         return
     from runnel.app.secrets import load_worker_secrets  # most workflows use no secrets
@@ -148,6 +161,31 @@ def warn_of_missing_secrets(workflow: Workflow, settings: Settings) -> None:
                 f"warning: this process has no secret '{name}'; set "
                 f"RUNNEL_SECRET_{name.upper()}, or add it to the file of RUNNEL_SECRETS_FILE"
             )
+
+
+def _warn_of_unlimited_tags(workflow: Workflow) -> None:
+    """Prints a warning for each resource tag that no entry of the `rate_limits` beside it has.
+
+    It is no error, because a worker may have a limit of that name.
+    """
+    limits = workflow.rate_limits
+    for node in workflow.nodes:
+        tag = node.resource_tag
+        if node.child is not None:
+            _warn_of_unlimited_tags(node.child)
+        if tag is None or tag in limits or not limits:
+            continue
+        hint = suggest_name(tag, limits) or f"; it has: {', '.join(limits)}"
+        print_to_stderr(
+            f"warning: node '{node.id}': rate_limits has no entry '{tag}', so this resource_tag "
+            f"limits nothing{hint}{_explain_template_tag(tag)}"
+        )
+
+
+def _explain_template_tag(tag: str) -> str:
+    if not OPENING_PATTERN.search(tag):
+        return ""
+    return "; the entry of a template has the text of the template, and each value its own rate"
 
 
 def _list_secret_names(node: Node) -> list[str]:

@@ -25,7 +25,6 @@ from runnel.core.workflow import Workflow
 from runnel.engine.store_retry import StoreRetry
 from runnel.notify.event_bus import CommittedEvents, StartedTask
 from runnel.ports.clock import Clock
-from runnel.ports.telemetry import THREAD_ABANDONED
 from runnel.settings.model import Settings
 from runnel.views import build_document
 
@@ -57,7 +56,7 @@ class _StderrHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         node = getattr(record, "node_id", None)
-        line = self._hide(self._format_line(record))
+        line = self._hide(self.format(record))
         prefix = record.levelname.lower() if node is None else f"{node}: {record.levelname.lower()}"
         is_repeated = line == self._last and hasattr(record, "event")
         self._last = line
@@ -67,15 +66,6 @@ class _StderrHandler(logging.Handler):
             print(f"{prefix}: {line}", file=sys.stderr, flush=True)
         except (OSError, ValueError):
             self.handleError(record)
-
-    def _format_line(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = getattr(record, "fields", {})
-        if getattr(record, "event", None) == THREAD_ABANDONED:
-            return (
-                f"node '{fields['node_id']}' did not stop ({fields['reason']}): Python can't end "
-                "its thread, which runs until its function returns"
-            )
-        return " ".join([self.format(record), *(f"{key}={fields[key]}" for key in fields)])
 
 
 REFRESH_S = 0.1

@@ -29,7 +29,7 @@ class NodeWait(msgspec.Struct, frozen=True, kw_only=True):
     """An unsettled node and its wait; `signal` names the signal that the node waits for."""
 
     node: str
-    state: NodeState
+    status: NodeState
     waits_for: str
     since: Timestamp | None
     due: Timestamp | None = None
@@ -130,14 +130,14 @@ def list_node_waits(
     since = {str(event.fields["node"]): event.at for event in events if "node" in event.fields}
     waits = []
     for node_id, node in view.nodes.items():
-        if node.state in FINAL_NODE_STATES or node.state is NodeState.PENDING:
+        if node.status in FINAL_NODE_STATES or node.status is NodeState.PENDING:
             continue
         texts = _WAIT_TEXTS if is_owned else _WAIT_TEXTS_WITHOUT_PROCESS
-        text = node.waits_for or texts[node.state]
+        text = node.waits_for or texts[node.status]
         waits.append(
             NodeWait(
                 node=node_id,
-                state=node.state,
+                status=node.status,
                 waits_for=text,
                 since=since.get(node_id),
                 due=node.due,
@@ -170,10 +170,10 @@ def _print_stuck_execution(stuck: StuckExecution, now: float) -> None:
         ]
     )
     for wait in stuck.waits[:WAITS_SHOWN_MAX]:
-        style = STATE_STYLES[wait.state].style
+        style = STATE_STYLES[wait.status].style
         print_styled(
             [
-                Cell(f"    {STATE_STYLES[wait.state].glyph} ", style),
+                Cell(f"    {STATE_STYLES[wait.status].glyph} ", style),
                 Cell(wait.node),
                 Cell(f" waits for {wait.waits_for}{_format_times(wait, now)}", "dim"),
             ]

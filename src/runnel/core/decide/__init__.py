@@ -14,6 +14,7 @@ from runnel.core.decide.attempts import (
     on_task_lost,
     on_task_skipped,
     on_task_started,
+    on_task_stopped,
     on_timer_fired,
 )
 from runnel.core.decide.decision_context import DecisionContext, DecisionInputs
@@ -47,6 +48,7 @@ def create(
 
     `agenda` must be empty and becomes the agenda of the execution.
     """
+    priority = graph.workflow.priority if command.priority is None else command.priority
     created = ExecutionCreated(
         execution_id=command.execution_id,
         workflow=graph.workflow.name,
@@ -54,6 +56,7 @@ def create(
         definition=graph.hash,
         input=command.input,
         labels={**graph.workflow.labels, **command.labels},
+        priority=priority,
         parent=command.parent,
         rerun_of=command.rerun_of,
         created_at=command.created_at,
@@ -96,6 +99,7 @@ _HANDLERS: dict[type, Callable[[DecisionContext, Any], None]] = {
     c.TaskFailed: on_task_failed,
     c.TaskSkipped: on_task_skipped,
     c.TaskLost: on_task_lost,
+    c.TaskStopped: on_task_stopped,
     c.TaskDeferred: on_task_deferred,
     c.TimerFired: on_timer_fired,
     c.SendSignal: on_signal,

@@ -12,11 +12,17 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
     TaskStarted,
+    TaskStopped,
     TimerFired,
 )
 from runnel.core.decide.decision_context import DecisionContext
 from runnel.core.decide.maps import continue_map
-from runnel.core.decide.outcomes import close_execution, fail_attempt
+from runnel.core.decide.outcomes import (
+    close_execution,
+    fail_attempt,
+    note_code_ended,
+    on_stop_timer,
+)
 from runnel.core.decide.readiness import make_ready
 from runnel.core.decide.task_dispatch import queue_task
 from runnel.core.decide.waits import convert_child_result, end_wait
@@ -34,7 +40,7 @@ from runnel.core.events import (
 )
 from runnel.core.execution import NodeRun
 from runnel.core.ids import NO_ITEM, TaskToken
-from runnel.core.retry import ErrorInfo, compute_crash_delay
+from runnel.core.retry import LOSSES_TOGETHER_MAX, ErrorInfo, compute_crash_delay
 from runnel.core.run_when import SkipReason
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Value
@@ -101,6 +107,7 @@ def on_task_failed(context: DecisionContext, command: TaskFailed) -> None:
 def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
     current = context.find_current_run(command.token)
     if current is None or current[1].wait is not Wait.CHILD:
+        note_code_ended(context, command.token)
         return
     token = command.token
     result = convert_child_result(command)
@@ -115,7 +122,8 @@ def on_child_settled(context: DecisionContext, command: ChildSettled) -> None:
 def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     """Issues a new attempt of a lost task.
 
-    Fails the task if too many processes died while they held this task and no other.
+    Fails the task if too many processes died while they held this task and no other, or if far too
+    many died while they held this task and others.
     """
     current = _find_in_flight(context, command.token)
     if current is None:
@@ -133,17 +141,15 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     )
     context.drop_task(index, token.item, lost_run)
     run = context.execution.run(index, token.item) or lost_run
-    if run.crashes > context.inputs.policy.crashes_max:
+    if run.crashes > context.inputs.policy.crashes_max or run.losses_together > LOSSES_TOGETHER_MAX:
         failed = NodeFailed(node=token.node_id, item=token.item, error=_make_crash_loop_error(run))
-        fail_attempt(
-            context, index, run, failed, diagnosis="too many processes died while they ran it alone"
-        )
+        fail_attempt(context, index, run, failed, diagnosis="too many processes died with it")
         return
     context.release_limit(index, token.item, run)
     is_suspect = command.was_started and not command.was_alone
     delay = compute_crash_delay(run.losses, token) if is_suspect else 0.0
     if delay:
-        due, count = context.now + delay, f"{run.losses} processes died with it"
+        due, count = context.now + delay, f"{run.losses} processes died while they held it"
         context.emit(
             NodeWaits(node=token.node_id, item=token.item, wait=Wait.CRASH, due=due, detail=count)
         )
@@ -157,6 +163,15 @@ def on_task_lost(context: DecisionContext, command: TaskLost) -> None:
     # nodes in this state, and the node no longer occupies a slot itself.
     context.emit(NodeWaits(node=token.node_id, item=token.item, wait=Wait.SLOT))
     make_ready(context, index, token.item)
+
+
+def on_task_stopped(context: DecisionContext, command: TaskStopped) -> None:
+    """Ends the wait for the task's code.
+
+    If the attempt is not cancelled, the owner died between the commit that stopped the task and
+    the one that cancels its node. The task is lost then.
+    """
+    on_task_lost(context, TaskLost(token=command.token, reason="it was stopped"))
 
 
 def on_task_deferred(context: DecisionContext, command: TaskDeferred) -> None:
@@ -207,6 +222,9 @@ def on_timer_fired(context: DecisionContext, command: TimerFired) -> None:
     if command.kind == TimerKind.TIMEOUT:
         _time_out_execution(context)
         return
+    if command.kind == TimerKind.STOP:
+        on_stop_timer(context)
+        return
     if command.kind == TimerKind.SLA:
         context.emit(SlaMissed(sla_s=execution.graph.workflow.sla_seconds or 0.0))
         return
@@ -223,7 +241,13 @@ def on_timer_fired(context: DecisionContext, command: TimerFired) -> None:
 
 
 def _find_in_flight(context: DecisionContext, token: TaskToken) -> tuple[int, NodeRun] | None:
+    """Returns the node or item whose task has this token and is in flight.
+
+    The token of a cancelled task shows that its code has ended.
+    """
     current = context.find_current_run(token)
+    if current is None and context.execution.stopping:
+        note_code_ended(context, token)
     return current if current is not None and current[1].state in IN_FLIGHT_STATES else None
 
 
@@ -271,11 +295,10 @@ def _retry_or_fail(context: DecisionContext, index: int, run: NodeRun, failed: N
 
 
 def _make_crash_loop_error(run: NodeRun) -> ErrorInfo:
-    return ErrorInfo(
-        type="CrashLoop",
-        message=f"{run.crashes} processes died while they ran this task and no other task",
-        retryable=False,
-    )
+    message = f"{run.crashes} processes died while they held this task and no other task"
+    if run.losses_together > LOSSES_TOGETHER_MAX:
+        message = f"{run.losses_together} processes died while they held this task and other tasks"
+    return ErrorInfo(type="CrashLoop", message=message, retryable=False)
 
 
 def _time_out_execution(context: DecisionContext) -> None:

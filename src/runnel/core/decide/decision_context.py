@@ -14,6 +14,7 @@ from runnel.core.effects import (
     LoadBlob,
     SendCommand,
     SetTimer,
+    StopTask,
     TimerKey,
     TimerKind,
 )
@@ -54,8 +55,8 @@ class ExecutionScope:
     """The values for templates that the core evaluates: conditions, lists of maps, keys and
     outputs.
 
-    The scope decodes an output only when an expression reads it. With `is_for_output`, a value of a
-    skipped node is null.
+    The scope decodes an output only when an expression reads it. With `is_for_output`, every
+    template that reads a value of a skipped node is null.
     """
 
     def __init__(
@@ -88,9 +89,12 @@ class ExecutionScope:
 
     def _make_no_output_error(self, root: str, state: NodeState) -> MissingValueError:
         is_skipped = state is NodeState.SKIPPED
-        error = make_no_output_error(root, "was skipped" if is_skipped else f"is {state}")
-        error.stands_for_null = is_skipped and self._is_for_output
-        return error
+        return make_no_output_error(
+            root,
+            "was skipped" if is_skipped else f"is {state}",
+            is_skipped=is_skipped,
+            voids_template=self._is_for_output,
+        )
 
     def _decode(self, value: Value) -> Json:
         if value.blob is None:
@@ -170,6 +174,9 @@ class DecisionContext:
 
     def drop_task(self, index: int, item: int, run: NodeRun) -> None:
         self.effects.append(DropTask(self.execution.token(index, item, run)))
+
+    def stop_task(self, token: TaskToken) -> None:
+        self.effects.append(StopTask(token))
 
     def release_limit(self, index: int, item: int, run: NodeRun) -> None:
         """Releases the concurrency key that this attempt holds or waits for."""

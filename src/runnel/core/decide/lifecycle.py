@@ -22,6 +22,7 @@ from runnel.core.decide.outcomes import (
     end_execution,
     make_execution_timer_key,
     notify_parent,
+    resume_stops,
 )
 from runnel.core.decide.readiness import make_ready
 from runnel.core.decide.waits import consume_signal, send_create_child
@@ -88,6 +89,8 @@ def on_cancel(context: DecisionContext, command: CancelExecution) -> None:
     """
     execution = context.execution
     is_closing = execution.outcome is not None
+    if execution.is_final and command.awaited_by is not None:
+        notify_parent(context)
     if execution.is_final or (is_closing and not command.is_forced):
         return
     close_execution(
@@ -95,6 +98,7 @@ def on_cancel(context: DecisionContext, command: CancelExecution) -> None:
         ExecutionState.CANCELLED,
         ErrorInfo(type="Cancelled", message=command.reason, retryable=False),
         is_abrupt=command.is_forced,
+        is_awaited=command.awaited_by is not None,
     )
     if execution.state is ExecutionState.PENDING:
         end_execution(context, ExecutionState.CANCELLED, error=execution.closing_error)
@@ -127,6 +131,7 @@ def on_resume(context: DecisionContext) -> None:
         return
     context.agenda.reset()
     _set_execution_timers(context)
+    resume_stops(context)
     if execution.outcome is not None:
         cancel_unsettled_nodes(context)
     for index in range(len(execution.nodes)):

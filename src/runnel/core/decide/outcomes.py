@@ -17,11 +17,13 @@ from runnel.core.effects import (
     ClearTimer,
     DeadLetter,
     PutDeadLetter,
+    SetTimer,
     StoreOutput,
     TimerKey,
     TimerKind,
 )
 from runnel.core.events import (
+    CodeEnded,
     ExecutionClosing,
     ExecutionFinished,
     NodeCancelled,
@@ -30,8 +32,8 @@ from runnel.core.events import (
     Wait,
     describe_closing,
 )
-from runnel.core.execution import Execution, NodeRun
-from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef
+from runnel.core.execution import PENDING_RUN, Execution, NodeRun
+from runnel.core.ids import NO_ITEM, ExecutionId, NodeId, NodeRef, TaskToken, format_node_name
 from runnel.core.retry import MESSAGE_CHARS_MAX, ErrorInfo
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.templates.errors import TemplateError
@@ -44,24 +46,38 @@ def close_execution(
     error: ErrorInfo | None,
     *,
     is_abrupt: bool = False,
+    is_awaited: bool = False,
 ) -> None:
-    """Sets the outcome of the execution, cancels all unsettled nodes, and then starts clean-up
-    nodes.
+    """Sets the outcome of the execution and cancels all unsettled nodes. Clean-up nodes start
+    once the code of the cancelled nodes has ended.
 
-    With `is_abrupt`, clean-up nodes are cancelled too.
+    With `is_abrupt`, clean-up nodes are cancelled too. With `is_awaited`, the execution does not
+    end before that code has ended, even if there is no clean-up node.
     """
     execution = context.execution
-    context.emit(ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt))
+    context.emit(
+        ExecutionClosing(outcome=outcome, error=error, is_abrupt=is_abrupt, is_awaited=is_awaited)
+    )
     cancel_unsettled_nodes(context)
     nodes = execution.graph.nodes
     agenda = context.agenda
     agenda.ready = deque(
         entry for entry in agenda.ready if nodes[entry[0]].is_clean_up and not is_abrupt
     )
+    if execution.stopping:
+        # A clean-up node that was ready, but had no slot, is evaluated again later.
+        agenda.ready = deque(
+            entry
+            for entry in agenda.ready
+            if execution.nodes[entry[0]].state is not NodeState.PENDING
+        )
+    _queue_clean_up(context)
+
+
+def _queue_clean_up(context: DecisionContext) -> None:
+    execution = context.execution
     context.to_evaluate.extend(
-        compiled.index
-        for compiled in execution.graph.nodes
-        if compiled.is_clean_up and not execution.unsettled_parents[compiled.index]
+        index for index in execution.graph.clean_up if not execution.unsettled_parents[index]
     )
 
 
@@ -69,10 +85,90 @@ def cancel_unsettled_nodes(context: DecisionContext) -> None:
     """Cancels every unsettled node. Spares clean-up nodes unless the execution ends abruptly."""
     execution = context.execution
     reason = describe_closing(execution.outcome, execution.closing_error)
+    stop_due = _find_stop_due(context)
     for compiled in execution.graph.nodes:
         is_spared = compiled.is_clean_up and not execution.is_abrupt
         if not is_spared and not execution.nodes[compiled.index].is_final:
-            _cancel_node(context, compiled.index, reason)
+            _cancel_node(context, compiled.index, reason, stop_due=stop_due)
+    if stop_due is not None and execution.stopping:
+        _set_stop_timer(context)
+
+
+# -- stopped code, whose end clean-up nodes wait for -------------------------------------------
+
+
+def _find_stop_due(context: DecisionContext) -> float | None:
+    """Returns the time limit for the end of code that is stopped now.
+
+    Returns None if neither a clean-up node nor a parent waits for that end.
+    """
+    execution = context.execution
+    if execution.is_abrupt:
+        return None
+    nodes = execution.nodes
+    has_waiting = execution.is_awaited or any(
+        not nodes[index].is_final for index in execution.graph.clean_up
+    )
+    return context.now + context.inputs.policy.stop_s_max if has_waiting else None
+
+
+def note_code_ended(context: DecisionContext, token: TaskToken) -> None:
+    """Records that the code of a cancelled attempt has ended.
+
+    Does nothing if nothing waits for that attempt.
+    """
+    execution = context.execution
+    index = execution.graph.index.get(token.node_id, -1)
+    attempt = execution.stopping.get((index, token.item))
+    if attempt is None or attempt.token != token or execution.is_final:
+        return
+    context.emit(CodeEnded(node=token.node_id, item=token.item))
+    _release_clean_up(context)
+
+
+def on_stop_timer(context: DecisionContext) -> None:
+    """Ends the wait for code that has not ended within the time limit, such as a stuck thread.
+
+    Child executions have no limit here: they limit their own tasks and end by themselves.
+    """
+    execution = context.execution
+    if context.now < execution.stop_due:  # more code was stopped after the timer was set
+        _set_stop_timer(context)
+        return
+    for attempt in list(execution.stopping.values()):
+        if not attempt.child:
+            token = attempt.token
+            context.emit(CodeEnded(node=token.node_id, item=token.item, is_assumed=True))
+    _release_clean_up(context)
+
+
+def _set_stop_timer(context: DecisionContext) -> None:
+    execution = context.execution
+    key = make_execution_timer_key(execution, TimerKind.STOP)
+    context.effects.append(SetTimer(key, execution.stop_due))
+
+
+def resume_stops(context: DecisionContext) -> None:
+    """Stops again what was stopped, because the store may have lost it."""
+    execution = context.execution
+    for attempt in execution.stopping.values():
+        if attempt.child:
+            _cancel_child(context, attempt.child, awaited_by=attempt.token)
+        else:
+            context.stop_task(attempt.token)
+    if execution.stopping:
+        _set_stop_timer(context)
+
+
+def _release_clean_up(context: DecisionContext) -> None:
+    """Starts the clean-up nodes if all stopped code has ended."""
+    if not context.execution.stopping:
+        key = make_execution_timer_key(context.execution, TimerKind.STOP)
+        context.effects.append(ClearTimer(key))
+        _queue_clean_up(context)
+
+
+# -- failed and cancelled nodes ----------------------------------------------------------------
 
 
 def fail_node(
@@ -89,7 +185,8 @@ def fail_node(
 def _fail_item(context: DecisionContext, index: int, failed: NodeFailed) -> None:
     context.emit(failed)
     error = failed.error
-    message = f"item {failed.item}: {error.message}"[:MESSAGE_CHARS_MAX]
+    name = format_node_name(failed.node, failed.item)
+    message = f"{name}: {error.message}"[:MESSAGE_CHARS_MAX]
     _settle_as_failed(
         context,
         index,
@@ -125,36 +222,57 @@ def stop_items(context: DecisionContext, index: int, reason: str) -> None:
     map_run = context.execution.maps.get(index)
     if map_run is None:
         return
-    node_id = context.execution.graph.nodes[index].node.id
-    for item, run in list(map_run.active.items()):
-        _withdraw_attempt(context, index, item, run)
-        context.emit(NodeCancelled(node=node_id, item=item, reason=reason))
+    stop_due = _find_stop_due(context)
+    for item in list(map_run.active):
+        _cancel_attempt(context, index, item, reason, stop_due=stop_due)
+    if stop_due is not None and context.execution.stopping:
+        _set_stop_timer(context)
 
 
-def _cancel_node(context: DecisionContext, index: int, reason: str) -> None:
+def _cancel_node(
+    context: DecisionContext, index: int, reason: str, *, stop_due: float | None
+) -> None:
     execution = context.execution
     stop_items(context, index, reason)
-    run = execution.nodes[index]
-    if index not in execution.maps:
-        _withdraw_attempt(context, index, NO_ITEM, run)
-    context.emit(NodeCancelled(node=execution.graph.nodes[index].node.id, reason=reason))
+    if index in execution.maps:
+        context.emit(NodeCancelled(node=execution.graph.nodes[index].node.id, reason=reason))
+    else:
+        _cancel_attempt(context, index, NO_ITEM, reason, stop_due=stop_due)
 
 
-def _withdraw_attempt(context: DecisionContext, index: int, item: int, run: NodeRun) -> None:
-    """Drops the task, clears the timer, cancels the child and releases the key of an attempt, if
-    the attempt has them.
+def _cancel_attempt(
+    context: DecisionContext, index: int, item: int, reason: str, *, stop_due: float | None
+) -> None:
+    """Cancels a node or item. Drops the task, clears the timer, cancels the child and releases
+    the key of its attempt, if the attempt has them.
     """
-    if run.state in IN_FLIGHT_STATES:
+    execution = context.execution
+    run = execution.run(index, item) or PENDING_RUN
+    is_task, is_child = run.state in IN_FLIGHT_STATES, run.wait is Wait.CHILD
+    token = execution.token(index, item, run)
+    if is_task and stop_due is not None:
+        context.stop_task(token)
+    elif is_task:
         context.drop_task(index, item, run)
     if run.wait in TIMER_KIND_BY_WAIT and run.due is not None:
         context.clear_timer(index, item, TIMER_KIND_BY_WAIT[run.wait])
-    if run.wait is Wait.CHILD:
-        child = ExecutionId(run.detail)
-        is_forced = context.execution.is_abrupt
-        context.send(
-            CancelExecution(execution_id=child, reason="parent closed", is_forced=is_forced)
-        )
+    if is_child:
+        _cancel_child(context, run.detail, awaited_by=None if stop_due is None else token)
     context.release_limit(index, item, run)
+    due = stop_due if is_task or is_child else None
+    node_id = execution.graph.nodes[index].node.id
+    context.emit(NodeCancelled(node=node_id, item=item, reason=reason, stop_due=due))
+
+
+def _cancel_child(context: DecisionContext, child: str, *, awaited_by: TaskToken | None) -> None:
+    context.send(
+        CancelExecution(
+            execution_id=ExecutionId(child),
+            reason="parent closed",
+            is_forced=context.execution.is_abrupt,
+            awaited_by=awaited_by,
+        )
+    )
 
 
 def _put_dead_letter(
@@ -212,6 +330,8 @@ def end_execution(
         context.emit(SlaMissed(sla_s=workflow.sla_seconds))
     context.emit(ExecutionFinished(state=state, output=output, error=error))
     context.agenda.ready.clear()
+    if execution.stopping:
+        context.effects.append(ClearTimer(make_execution_timer_key(execution, TimerKind.STOP)))
     if workflow.timeout_seconds is not None:
         context.effects.append(ClearTimer(make_execution_timer_key(execution, TimerKind.TIMEOUT)))
     if workflow.sla_seconds is not None:

@@ -17,6 +17,7 @@ from runnel.core.run_when import (
     ParentOutcome,
     RunWhen,
     SkipReason,
+    WhenNotMet,
     apply_run_when,
     classify_parent_outcome,
     describe_rule_not_met,
@@ -46,7 +47,8 @@ def advance_execution(context: DecisionContext) -> None:
             _evaluate_node(context, context.to_evaluate.popleft())
         elif not _issue_next_ready(context):
             break
-    if execution.state is _RUNNING and not execution.unsettled_count:
+    is_settled = execution.state is _RUNNING and not execution.unsettled_count
+    if is_settled and (not execution.stopping or execution.is_abrupt):
         finish_settled_execution(context)
 
 
@@ -59,12 +61,14 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     run = execution.nodes[index]
     if run.state is not _PENDING or execution.unsettled_parents[index]:
         return
+    compiled = execution.graph.nodes[index]
+    if compiled.is_clean_up and execution.stopping:
+        return  # the node is evaluated again once all stopped code has ended
     awaited_blobs = context.agenda.awaited_blobs
     if awaited_blobs:
         # The blob may already be in memory before the command BlobLoaded arrives. The command
         # BlobLoaded must not evaluate a node again that has started.
         awaited_blobs.pop((index, NO_ITEM), None)
-    compiled = execution.graph.nodes[index]
     reason = _find_skip_reason(context, compiled)
     if reason is None and compiled.condition is not None:
         evaluated = evaluate_template(context, index, compiled.condition)
@@ -80,6 +84,12 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     detail = (
         describe_rule_not_met(compiled.node.run_when) if reason is SkipReason.RULE_NOT_MET else ""
     )
+    is_rule = reason is not SkipReason.CONDITION_FALSE
+    if is_rule and compiled.node.when_not_met is WhenNotMet.FAIL:
+        message = f"{detail or reason} (when_not_met: fail)"
+        error = ErrorInfo(type="RunWhenNotMet", message=message, retryable=False)
+        fail_node(context, index, error)
+        return
     context.emit(NodeSkipped(node=compiled.node.id, reason=reason, detail=detail))
     context.queue_ready_children(index)
 

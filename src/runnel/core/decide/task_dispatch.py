@@ -22,6 +22,7 @@ from runnel.core.execution import PENDING_RUN, NodeRun
 from runnel.core.graph import CompiledNode
 from runnel.core.ids import NO_ITEM, NodeId, Nonce, TaskToken
 from runnel.core.retry import ErrorInfo
+from runnel.core.states import NodeState
 from runnel.core.values import NO_DATA, Value
 from runnel.core.workflow import CORE_HANDLERS
 
@@ -177,12 +178,15 @@ def _build_task(
     limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
     override = execution.configs.get(compiled.index)
     shared = _NO_SHARED_VALUES if token.item == NO_ITEM else execution.maps[compiled.index].shared
+    needs = execution.needs(compiled.index)
+    inputs = _collect_outputs(context, needs, shared)
     return TaskMessage(
         token=token,
         handler=node.handler,
         queue=compiled.queue,
         config=compiled.config_raw if override is None else override.raw,
-        inputs=_collect_outputs(context, execution.needs(compiled.index), shared),
+        inputs=inputs,
+        skipped=() if len(inputs) == len(needs) else _list_skipped(context, needs),
         parents=_count_parents_with_output(context, compiled.parents),
         execution_input=shared.get(INPUT, execution.input),
         workflow=execution.graph.workflow.name,
@@ -200,6 +204,7 @@ def _build_task(
         failures=run.failures,
         losses=run.losses,
         issued_at=context.now,
+        priority=execution.priority,
         place=_compute_place(context, token),
     )
 
@@ -237,6 +242,11 @@ def _collect_outputs(
         for index in needs
         if (output := nodes[index].output) is not None
     }
+
+
+def _list_skipped(context: DecisionContext, needs: tuple[int, ...]) -> tuple[NodeId, ...]:
+    nodes, graph = context.execution.nodes, context.execution.graph.nodes
+    return tuple(graph[need].node.id for need in needs if nodes[need].state is NodeState.SKIPPED)
 
 
 def _count_parents_with_output(context: DecisionContext, parents: tuple[int, ...]) -> int:

@@ -173,6 +173,7 @@ def send_create_child(context: DecisionContext, index: int, item: int, child_inp
             version=execution.version,
             input=make_value_from_json(_encoder.encode(fill_defaults(child.input, child_input))),
             labels=execution.labels,
+            priority=execution.priority,
             parent=execution.token(index, item, run),
             created_at=context.now,
         )

@@ -62,8 +62,9 @@ class MissingValueError(TemplateError):
     """A path in a template leads to no value. `default(…)` and `is defined` catch only this error.
 
     If `key` is None, `path` itself is missing. If the value at `path` has no keys, `found`
-    describes that value. `names` are the existing keys at `path`. `stands_for_null` is true for a
-    skipped node in an output: a template of only that value gives null.
+    describes that value. `names` are the existing keys at `path`. `stands_for_null` is True for a
+    value of a skipped node, which is null where null has a meaning (`evaluate_or_null`). With
+    `voids_template` too, a whole template that reads the value is null.
     """
 
     code = "missing_value"
@@ -83,11 +84,16 @@ class MissingValueError(TemplateError):
         self.found = found
         self.names = tuple(existing_names[:SHOWN_NAMES_MAX])
         self.stands_for_null = False
+        self.voids_template = False
 
 
-def make_no_output_error(root: str, reason: str) -> MissingValueError:
+def make_no_output_error(
+    root: str, reason: str, *, is_skipped: bool = False, voids_template: bool = False
+) -> MissingValueError:
     """Returns the error of a node without an output. `reason` is, for example, "was skipped"."""
     error = MissingValueError(root)
+    error.stands_for_null = is_skipped
+    error.voids_template = is_skipped and voids_template
     error.problem = (
         f"{_quote(root)} {reason}, so it has no output; write {root} | default(…), or "
         "runnel.default(…) in Python"

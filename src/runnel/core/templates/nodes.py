@@ -176,18 +176,32 @@ def _make_missing_error(path: str, key: PathKey, value: Json) -> MissingValueErr
     return MissingValueError(path, key=key, found=describe_kind(value))
 
 
+def evaluate_or_null(node: ExpressionNode, context: EvaluationContext) -> Json:
+    """Returns the value of the node, and null for a value of a skipped node.
+
+    Callers are those places where null has a meaning: a value alone, an item of a list or object,
+    and a value that is tested or compared by == and !=.
+    """
+    try:
+        return node.evaluate(context)
+    except MissingValueError as error:
+        if error.stands_for_null and isinstance(node, PathLookup):
+            return None
+        raise
+
+
 class ListLiteral(msgspec.Struct, frozen=True):
     items: tuple[ExpressionNode, ...]
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        return [item.evaluate(context) for item in self.items]
+        return [evaluate_or_null(item, context) for item in self.items]
 
 
 class ObjectLiteral(msgspec.Struct, frozen=True):
     items: tuple[tuple[str, ExpressionNode], ...]
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        return {key: item.evaluate(context) for key, item in self.items}
+        return {key: evaluate_or_null(item, context) for key, item in self.items}
 
 
 class AndExpression(msgspec.Struct, frozen=True):
@@ -201,7 +215,7 @@ class AndExpression(msgspec.Struct, frozen=True):
     def evaluate(self, context: EvaluationContext) -> Json:
         value: Json = True
         for operand in self.operands:
-            value = operand.evaluate(context)
+            value = evaluate_or_null(operand, context)
             if not value:
                 break
         return value
@@ -218,7 +232,7 @@ class OrExpression(msgspec.Struct, frozen=True):
     def evaluate(self, context: EvaluationContext) -> Json:
         value: Json = False
         for operand in self.operands:
-            value = operand.evaluate(context)
+            value = evaluate_or_null(operand, context)
             if value:
                 break
         return value
@@ -228,7 +242,7 @@ class NotExpression(msgspec.Struct, frozen=True):
     operand: ExpressionNode
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        return not self.operand.evaluate(context)
+        return not evaluate_or_null(self.operand, context)
 
 
 class UnaryMinus(msgspec.Struct, frozen=True):
@@ -249,7 +263,7 @@ class ConditionalExpression(msgspec.Struct, frozen=True):
     otherwise: ExpressionNode
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        chosen = self.then if self.test.evaluate(context) else self.otherwise
+        chosen = self.then if evaluate_or_null(self.test, context) else self.otherwise
         return chosen.evaluate(context)
 
 
@@ -263,13 +277,22 @@ class Comparison(msgspec.Struct, frozen=True):
     comparisons: tuple[tuple[str, ExpressionNode], ...]
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        left_value = self.first.evaluate(context)
+        evaluate = evaluate_or_null if self._is_equality else _evaluate_strictly
+        left_value = evaluate(self.first, context)
         for operator, operand in self.comparisons:
-            right_value = operand.evaluate(context)
+            right_value = evaluate(operand, context)
             if not _compare(left_value, operator, right_value):
                 return False
             left_value = right_value
         return True
+
+    @property
+    def _is_equality(self) -> bool:
+        return all(operator in EQUALITY_OPERATORS for operator, _ in self.comparisons)
+
+
+def _evaluate_strictly(node: ExpressionNode, context: EvaluationContext) -> Json:
+    return node.evaluate(context)
 
 
 EQUALITY_OPERATORS: Mapping[str, Callable[[Json, Json], bool]] = {"==": eq, "!=": ne}
@@ -343,4 +366,4 @@ class TypeTest(msgspec.Struct, frozen=True):
     operand: ExpressionNode
 
     def evaluate(self, context: EvaluationContext) -> Json:
-        return TYPE_TESTS[self.test](self.operand.evaluate(context))
+        return TYPE_TESTS[self.test](evaluate_or_null(self.operand, context))

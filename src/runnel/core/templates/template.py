@@ -35,11 +35,16 @@ from runnel.core.templates.parser import (
 )
 from runnel.core.values import Json
 
+FOR_EACH = "for_each"
+
 # -- conditions: a single expression ------------------------------------------------------------
 
 
 class CompiledExpression(msgspec.Struct, frozen=True):
-    """A compiled condition or list expression. `where` names its field in error messages."""
+    """A compiled condition or list expression. `where` names its field in error messages.
+
+    If the whole expression is a value of a skipped node, a condition is null, and a list is empty.
+    """
 
     source: str
     references: frozenset[TemplateReference]
@@ -50,6 +55,11 @@ class CompiledExpression(msgspec.Struct, frozen=True):
         """Returns the value; raises only MissingValueError or TemplateEvaluationError."""
         try:
             return evaluate_node(self.node, EvaluationContext(scope), template=self.source)
+        except MissingValueError as error:
+            if error.stands_for_null and isinstance(self.node, PathLookup):
+                return [] if self.where == FOR_EACH else None
+            error.add_location(where=self.where)
+            raise
         except TemplateError as error:
             error.add_location(where=self.where)
             raise
@@ -118,6 +128,14 @@ class TemplateString(msgspec.Struct, frozen=True):
     references: frozenset[TemplateReference]
 
     def resolve(self, context: EvaluationContext) -> Json:
+        try:
+            return self._resolve(context)
+        except MissingValueError as error:
+            if error.voids_template:
+                return None
+            raise
+
+    def _resolve(self, context: EvaluationContext) -> Json:
         only = self.pieces[0]
         if len(self.pieces) == 1 and isinstance(only, Substitution):
             return _evaluate_only(only, context)

@@ -16,7 +16,10 @@ from runnel.core.validation.checks import (
     check_workflow_fields,
     find_json_problems,
 )
-from runnel.core.validation.handler_settings import find_setting_problems
+from runnel.core.validation.handler_settings import (
+    find_setting_problems,
+    mock_incomplete_services,
+)
 from runnel.core.validation.references import find_template_problems
 from runnel.core.validation.structure import (
     CHILD_DEPTH_MAX,
@@ -47,13 +50,18 @@ DEFAULT_LIMITS = DefinitionLimits()
 
 
 def build_graph(
-    workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS, source: str | None = None
+    workflow: Workflow,
+    *,
+    limits: DefinitionLimits = DEFAULT_LIMITS,
+    source: str | None = None,
+    mocks_services: bool = False,
 ) -> Graph:
     """Returns the graph of a valid workflow. Raises InvalidWorkflowError with every problem.
 
-    `source` is the name of the workflow in the error message.
+    `source` is the name of the workflow in the error message. `mocks_services` is as in
+    `find_problems`.
     """
-    problems = find_problems(workflow, limits=limits)
+    problems = find_problems(workflow, limits=limits, mocks_services=mocks_services)
     if problems:
         raise InvalidWorkflowError(
             problems, source=source or f"workflow {describe_value(workflow.name)}"
@@ -61,11 +69,19 @@ def build_graph(
     return compile_canonical(workflow)
 
 
-def find_problems(workflow: Workflow, *, limits: DefinitionLimits = DEFAULT_LIMITS) -> list[str]:
+def find_problems(
+    workflow: Workflow,
+    *,
+    limits: DefinitionLimits = DEFAULT_LIMITS,
+    mocks_services: bool = False,
+) -> list[str]:
     """Returns the problems of a workflow; an empty list if it is valid.
 
-    If there are more than 100 problems, the last entry says so.
+    If there are more than 100 problems, the last entry says so. With `mocks_services`, a service
+    needs no URL and no model, because the workers mock it.
     """
+    if mocks_services:
+        workflow = mock_incomplete_services(workflow)
     problems = [
         escape_unprintable(problem)
         for problem in islice(_find_all_problems(workflow, limits), PROBLEMS_SHOWN_MAX + 1)

@@ -2,14 +2,23 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 
 import msgspec
 
 from runnel.core.message_text import describe_value, quote_name
 from runnel.core.retry import RetryPolicy
-from runnel.core.run_when import RunWhen
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen, WhenNotMet
 from runnel.core.values import Json, is_number
-from runnel.core.workflow import CORE_HANDLERS, Cache, Node, OnFailure, RateLimit, Workflow
+from runnel.core.workflow import (
+    CORE_HANDLERS,
+    PRIORITY_MAX,
+    Cache,
+    Node,
+    OnFailure,
+    RateLimit,
+    Workflow,
+)
 
 NAME_CHARS_MAX = 200
 # The largest number in a workflow. A float represents whole numbers up to NUMBER_MAX exactly. As
@@ -55,7 +64,7 @@ def make_integer_check(minimum: int) -> ValueCheck:
     return ValueCheck(f"a whole number ≥ {minimum}", fits, {"type": "integer", "minimum": minimum})
 
 
-def make_choice_check(names: type[RunWhen] | type[OnFailure] | tuple[str, ...]) -> ValueCheck:
+def make_choice_check(names: type[StrEnum] | tuple[str, ...]) -> ValueCheck:
     choices = [str(name) for name in names]
     return ValueCheck(
         "one of " + ", ".join(choices),
@@ -84,6 +93,11 @@ LABEL = ValueCheck(
     lambda value: isinstance(value, str),
     {"type": ["string", "number"]},
 )
+PRIORITY = ValueCheck(
+    f"a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}",
+    lambda value: type(value) is int and -PRIORITY_MAX <= value <= PRIORITY_MAX,
+    {"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX},
+)
 BOOLEAN = ValueCheck("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
 
 RETRY_CHECKS: Mapping[str, ValueCheck] = {
@@ -101,6 +115,7 @@ NODE_CHECKS: Mapping[str, ValueCheck] = {
     "handler": NAME,
     "condition": TEXT,
     "run_when": make_choice_check(RunWhen),
+    "when_not_met": make_choice_check(WhenNotMet),
     "timeout_seconds": ABOVE_ZERO,
     "soft_timeout_seconds": ABOVE_ZERO,
     "resource_tag": NAME,
@@ -116,11 +131,26 @@ WORKFLOW_CHECKS: Mapping[str, ValueCheck] = {
     "timeout_seconds": ABOVE_ZERO,
     "sla_seconds": ABOVE_ZERO,
     "max_concurrency": make_integer_check(1),
+    "priority": PRIORITY,
 }
+
+
+# The ends of addresses such as /v1/workflows/NAME/run. The API could not tell a workflow named
+# `x/run` from the address that runs the workflow `x`.
+RESERVED_NAME_ENDS = (
+    *("/run", "/batch", "/versions", "/active", "/activate", "/graph"),
+    "/triggers/webhook",
+)
 
 
 def check_workflow_fields(workflow: Workflow) -> Iterator[str]:
     yield from _check_fields(workflow, WORKFLOW_CHECKS)
+    if NAME.fits(workflow.name) and workflow.name.endswith(RESERVED_NAME_ENDS):
+        ends = ", ".join(RESERVED_NAME_ENDS)
+        yield (
+            f"name: {describe_value(workflow.name)} ends like an address of the API; expected a "
+            f"name that does not end with one of {ends}"
+        )
     for tag, limit in workflow.rate_limits.items():
         yield from _check_fields(limit, RATE_LIMIT_CHECKS, f"rate_limits.{tag}.")
     for key, label in workflow.labels.items():
@@ -135,6 +165,11 @@ def check_node_fields(node: Node) -> Iterator[str]:
         yield from _check_fields(node.retry, RETRY_CHECKS, "retry.")
     if node.cache is not None:
         yield from _check_cache(node, node.cache)
+    if node.when_not_met is WhenNotMet.FAIL and node.run_when in CLEAN_UP_RULES:
+        yield (
+            f"when_not_met: 'fail' has no use with run_when {node.run_when}; use it with default, "
+            "all_completed or none_failed"
+        )
     soft, hard = node.soft_timeout_seconds, node.timeout_seconds
     if is_finite_number(soft) and is_finite_number(hard) and soft is not None and soft >= hard:
         yield (

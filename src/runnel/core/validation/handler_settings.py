@@ -340,7 +340,8 @@ _SERVICE_ADDRESSES = {
 def mock_incomplete_services(workflow: Workflow) -> Workflow:
     """Returns the workflow with `mock: true` in each node that names no URL or no model.
 
-    Such a node can run only with a mock.
+    Only the validation uses this workflow. The stored workflow has no `mock`, because a worker may
+    run it later with RUNNEL_MOCK_SERVICES off.
     """
     nodes = tuple(map(_mock_if_incomplete, workflow.nodes))
     if all(new is old for new, old in zip(nodes, workflow.nodes, strict=True)):

@@ -15,6 +15,7 @@ from runnel.core.effects import (
     PostCommitEffect,
     PutDeadLetter,
     SetTimer,
+    StopTask,
     TaskMessage,
     TimerKey,
 )
@@ -124,6 +125,9 @@ class CommitBatch:
         self.closed: dict[str, None] = {}
         self.tasks: dict[TaskToken, TaskMessage] = {}
         self.dropped: list[TaskToken] = []
+        self.stopped: list[TaskToken] = []
+        self.never_issued: list[TaskToken] = []
+        """Tasks that this batch both issued and stopped, so that no store reports their end."""
         self.timers: dict[TimerKey, SetTimer | None] = {}
         self.messages: list[Command] = []
         self.cancels: list[Command] = []
@@ -146,6 +150,7 @@ class CommitBatch:
             or self.closed
             or self.tasks
             or self.dropped
+            or self.stopped
             or self.timers
             or self.messages
             or self.dead_letters
@@ -203,6 +208,11 @@ class CommitBatch:
         elif isinstance(effect, DropTask):
             if self.tasks.pop(effect.token, None) is None:
                 self.dropped.append(effect.token)
+        elif isinstance(effect, StopTask):
+            if self.tasks.pop(effect.token, None) is None:
+                self.stopped.append(effect.token)
+            else:
+                self.never_issued.append(effect.token)
         elif isinstance(effect, PutDeadLetter):
             self.dead_letters.append(effect.letter)
         elif isinstance(effect, PostCommitEffect):
@@ -237,6 +247,7 @@ class CommitBatch:
             closed=list(self.closed),
             tasks=list(self.tasks.values()),
             dropped=self.dropped,
+            stopped=self.stopped,
             timers_set=[
                 TimerRecord(key=key, due=timer.due, attempt=timer.attempt)
                 for key, timer in self.timers.items()
@@ -292,10 +303,10 @@ class CommitBatch:
            a child in this batch becomes a message as well. If only its parent were written as
            finished, no recovery would read the parent again, and nothing else would cancel the
            child.
-        2. Dropped tasks and cleared timers precede the history that explains them. After the
-           history, a cancelled task might start in between, and recovery does not read a finished
-           execution again. A running execution loses nothing: recovery issues the task and sets the
-           timer again.
+        2. Dropped and stopped tasks and cleared timers precede the history that explains them.
+           After the history, a cancelled task might start in between, and recovery does not read a
+           finished execution again. A running execution loses nothing: recovery issues the task and
+           sets the timer again.
         3. Histories are in the order of the decisions. A parent that ended because its child ended,
            while nothing of the child was written, would never create that child again.
         4. A header is in one group with the last part of its history. Otherwise a finished
@@ -306,6 +317,8 @@ class CommitBatch:
             yield [("messages", message)], 0
         for token in self.dropped:
             yield [("dropped", token)], 0
+        for token in self.stopped:
+            yield [("stopped", token)], 0
         for letter in self.dead_letters:
             yield [("dead_letters", letter)], len(letter.config)
         for key in (key for key, timer in self.timers.items() if timer is None):

@@ -3,6 +3,7 @@
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -182,8 +183,8 @@ class Orchestrator:
             observation = await self._lease_watcher.observe(partition)
             if not observation.can_be_acquired:
                 return None
-            acquired = store.acquire(partition, self._name, expected=observation.lease)
-            lease = await self._renew_until(acquired)
+            acquire = partial(store.acquire, partition, self._name, expected=observation.lease)
+            lease = await self._acquire_and_renew(acquire)
         except LeaseHeldError:
             return None
         except PartitionUnavailableError as error:
@@ -195,15 +196,15 @@ class Orchestrator:
             )
         return lease
 
-    async def _renew_until(self, acquired: Awaitable[Lease]) -> Lease:
-        """Awaits `acquired`, which may take long, and renews the held leases meanwhile.
+    async def _acquire_and_renew(self, acquire: Callable[[], Awaitable[Lease]]) -> Lease:
+        """Calls `acquire`, which may take long, and renews the held leases meanwhile.
 
         An archive that does not respond can delay the acquisition of each partition by 10 s.
         Without renewals, the orchestrator would lose the leases that it already holds.
         """
         is_done = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            acquiring = group.create_task(_capture_store_error(acquired))
+            acquiring = group.create_task(_capture_store_error(acquire))
             acquiring.add_done_callback(lambda _: is_done.set())
             while not await self._dependencies.clock.wait(is_done, self._lease_watcher.poll_s):
                 try:
@@ -302,8 +303,8 @@ class Orchestrator:
             self.recovered.set()
 
 
-async def _capture_store_error(acquired: Awaitable[Lease]) -> Lease | StoreError:
+async def _capture_store_error(acquire: Callable[[], Awaitable[Lease]]) -> Lease | StoreError:
     try:
-        return await acquired
+        return await acquire()
     except StoreError as error:
         return error

@@ -22,6 +22,7 @@ from runnel.core.commands import (
     OutputStored,
     ReleaseLimit,
     ResumeExecution,
+    TaskStopped,
     TimerFired,
     ValuesShared,
 )
@@ -431,6 +432,7 @@ class PartitionOwner:
                 self._sequence += 1
             self._after_commit(batch)
         self._begin_batch()
+        self._pending.extend(TaskStopped(token=token) for token in batch.never_issued)
         for effect in batch.post_commit_effects:
             await self._run_post_commit_effect(effect)
 
@@ -528,9 +530,18 @@ class PartitionOwner:
 
 
 def _decide_without_execution(command: Command) -> Decision:
-    """Releases a concurrency key granted to a missing execution; ignores every other command."""
+    """Releases a concurrency key granted to a missing execution, and tells a parent that its child
+    does not run; ignores every other command.
+    """
     if isinstance(command, LimitGranted):
         return Decision(effects=[SendCommand(ReleaseLimit(key=command.key, holder=command.holder))])
+    if isinstance(command, CancelExecution) and command.awaited_by is not None:
+        settled = ChildSettled(
+            token=command.awaited_by,
+            child_id=command.execution_id,
+            state=ExecutionState.CANCELLED,
+        )
+        return Decision(effects=[SendCommand(settled)])
     return NOTHING
 
 

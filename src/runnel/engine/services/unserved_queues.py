@@ -12,7 +12,8 @@ from runnel.ports.telemetry import Telemetry
 from runnel.ports.workers import QueueRecord, WorkerRecord
 
 POLLS_PER_TIMEOUT = 6
-PYTHON_QUEUE = "tasks:python"
+QUEUE_PREFIX = "tasks:"
+PYTHON_QUEUE = QUEUE_PREFIX + "python"
 REJECTED_PER_BATCH = 500
 FORGOTTEN_AFTER_S = 600.0
 
@@ -45,7 +46,7 @@ class UnservedQueueService:
         self._forgotten_after_s = forgotten_after_s
         self._unserved_since: dict[str, float] = {}
         self._no_workers_since: float | None = None
-        self._empty_since: dict[tuple[str, str], float] = {}
+        self._empty_since: dict[str, float] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -103,7 +104,7 @@ class UnservedQueueService:
 
     async def _reject(self, queue: str) -> int:
         message = (
-            f"no handler registered for '{queue}': "
+            f"no handler registered for '{queue.removeprefix(QUEUE_PREFIX)}': "
             f"no live worker has served this queue for {self._unserved_s:g} s"
         )
         if queue == PYTHON_QUEUE:
@@ -121,10 +122,10 @@ class UnservedQueueService:
 
     async def _forget_empty(self, queues: Sequence[QueueRecord]) -> None:
         now = self._clock.monotonic()
-        empty = {(record.queue, record.last): record for record in queues if not record.depth}
-        self._empty_since = {key: self._empty_since.get(key, now) for key in empty}
-        for key, record in empty.items():
-            if now - self._empty_since[key] >= self._forgotten_after_s:
+        empty = {record.queue: record for record in queues if not record.depth}
+        self._empty_since = {queue: self._empty_since.get(queue, now) for queue in empty}
+        for queue, record in empty.items():
+            if now - self._empty_since[queue] >= self._forgotten_after_s:
                 await self._store.forget_queue(record)
 
 

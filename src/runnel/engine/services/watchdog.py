@@ -56,10 +56,11 @@ def collect_in_flight(loaded: LoadedExecution) -> InFlightWork:
         tasks=tasks,
         timers=[*_list_node_timers(execution, waiting), *_list_execution_timers(execution)],
         children=[
-            ExecutionId(run.detail) for _, run in waiting if run.wait is Wait.CHILD and run.detail
+            *(ExecutionId(run.detail) for _, run in waiting if run.wait is Wait.CHILD),
+            *(ExecutionId(stop.child) for stop in execution.stopping.values() if stop.child),
         ],
         limits={token: run.key for token, run in waiting if run.wait is Wait.LIMIT},
-        is_stuck=not tasks and not is_waiting and loaded.agenda.is_empty,
+        is_stuck=not (tasks or is_waiting or execution.stopping) and loaded.agenda.is_empty,
     )
 
 
@@ -87,6 +88,8 @@ def _list_execution_timers(execution: Execution) -> Iterator[TimerKey]:
         yield make_execution_timer_key(execution, TimerKind.TIMEOUT)
     if workflow.sla_seconds is not None and not execution.is_sla_missed:
         yield make_execution_timer_key(execution, TimerKind.SLA)
+    if any(not attempt.child for attempt in execution.stopping.values()):
+        yield make_execution_timer_key(execution, TimerKind.STOP)
 
 
 EXECUTIONS_PER_BATCH = 100

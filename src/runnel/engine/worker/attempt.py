@@ -2,7 +2,7 @@
 output.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import msgspec
@@ -25,11 +25,12 @@ from runnel.engine.blob_cache import BlobCache
 from runnel.engine.worker.config_templates import SECRETS_ROOT, CompiledConfig, compile_config
 from runnel.engine.worker.executor import Executor
 from runnel.engine.worker.outputs import inline_if_small, offload_result
+from runnel.engine.worker.refusals import Refusal
 from runnel.engine.worker.result_cache import ResultCache, compile_cache_key, compute_cache_key
 from runnel.engine.worker.secret_masking import redact_output
 from runnel.engine.worker.task_run import TaskRun
 from runnel.engine.worker.task_values import TaskInputs
-from runnel.errors import NotAllowedError, RunnelError
+from runnel.errors import NotAllowedError
 from runnel.ports.clock import Secrets
 
 
@@ -52,7 +53,7 @@ class HandlerLookup(Protocol):
 class TaskNotRunnableError(Exception):
     """This worker can't run the task, but another worker may be able to. `reason` says why."""
 
-    def __init__(self, reason: RunnelError) -> None:
+    def __init__(self, reason: Refusal) -> None:
         super().__init__(str(reason))
         self.reason = reason
 
@@ -73,6 +74,7 @@ class AttemptPipeline:
         secrets: Secrets,
         emit: EmitMeasurement,
         on_suspend: Callable[[TaskRun], None],
+        on_suspect: Callable[[TaskRun], Awaitable[None]],
         inline_bytes_max: int,
     ) -> None:
         self._handlers = handlers
@@ -82,19 +84,24 @@ class AttemptPipeline:
         self._secrets = secrets
         self._emit = emit
         self._on_suspend = on_suspend
+        self._on_suspect = on_suspect
         self._inline_bytes_max = inline_bytes_max
 
     async def find_cached_output(self, run: TaskRun) -> Value | None:
         """Returns the output of an earlier task with the same cache key, or None.
 
-        Stores the cache key of the task in `run.cache_key`.
+        Stores the cache key of the task in `run.cache_key`. The result of a mock is not cached:
+        a later run without the mock must call the service.
         """
         task = run.task
         values = TaskInputs(task)
         config = compile_config(task.config)
         roots = {*config.roots, *compile_cache_key(task).roots, *values.parent_ids()}
         await values.load(roots, self._blobs)
-        run.cache_key = compute_cache_key(task, self._resolve_for_key(config, values), values)
+        resolved = self._resolve_for_key(config, values)
+        if self._handlers.get(task.handler).is_mocked(resolved):
+            return None
+        run.cache_key = compute_cache_key(task, resolved, values)
         data = await self._results.get(run.cache_key)
         return None if data is None else await self._to_value(data, task)
 
@@ -118,6 +125,13 @@ class AttemptPipeline:
             f"expected {expected}, got {preview_json(tag)}", template=source, where="resource_tag"
         )
 
+    async def check_runnable(self, task: TaskMessage) -> None:
+        """Raises TaskNotRunnableError if this worker can't run the task."""
+        handler, config = self._handlers.get(task.handler), compile_config(task.config)
+        values = TaskInputs(task)
+        await values.load(config.roots, self._blobs)
+        _plan(handler, self._resolve(config, values))
+
     async def produce_output(self, run: TaskRun) -> Value:
         task = run.task
         handler = self._handlers.get(task.handler)
@@ -126,13 +140,10 @@ class AttemptPipeline:
         has_blobs = values.has_blobs
         if has_blobs and config.roots:
             await self._load(run, values, config.roots)
-        resolved = self._resolve(config, values)
-        try:
-            call = handler.plan(resolved)
-        except (NotAllowedError, NotImportableError) as error:
-            raise TaskNotRunnableError(error) from error
+        call = _plan(handler, self._resolve(config, values))
         if task.losses >= SUSPECT_LOSSES:
             call = _isolate(run, call)
+            await self._on_suspect(run)
         if has_blobs and call.place is not ContextPlace.NONE:
             await self._load(run, values, (INPUT, *values.parent_ids()))
         context = run.context = Context(task, values, self._emit)
@@ -196,12 +207,22 @@ class AttemptPipeline:
             await values.load(roots, self._blobs)
 
 
+def _plan(handler: RegisteredHandler, config: Json) -> FunctionCall:
+    try:
+        return handler.plan(config)
+    except (NotAllowedError, NotImportableError) as error:
+        raise TaskNotRunnableError(error) from error
+
+
 def _isolate(run: TaskRun, call: FunctionCall) -> FunctionCall:
     """Returns the call of a suspect for a child process, so that its death kills no other task.
 
     Returns the call unchanged if a child process can't import its function.
     """
-    if call.mode is Mode.PROCESS or call.knows_secrets or not can_import_elsewhere(call.function):
+    if call.mode is Mode.PROCESS:
+        run.is_in_child = True
         return call
-    run.is_isolated = True
+    if call.knows_secrets or not can_import_elsewhere(call.function):
+        return call
+    run.is_in_child = run.is_isolated = True
     return replace(call, mode=Mode.PROCESS)

@@ -3,6 +3,9 @@
 The child process ends when its parent ends. A thread reads the socket and ends the process as soon
 as the parent has closed it, even while user code runs. On Linux, the kernel also kills the child,
 in case user code never lets another thread run.
+
+The child process ignores SIGTERM and SIGINT, because a service manager may send them to all
+processes of a service. The parent then decides when the child ends.
 """
 
 import asyncio
@@ -51,11 +54,13 @@ from runnel.errors import Skip, SoftTimeoutError, TooManyWaitingTasksError
 MAIN = "__runnel_main__"
 PR_SET_PDEATHSIG = 1
 EXIT_PARENT_GONE = 70
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(fd: int, parent: int) -> None:
     """Runs jobs from the socket `fd` until the process `parent` ends."""
     _exit_with_parent(parent)
+    _ignore_stop_signals()
     link = ParentConnection(socket.socket(fileno=fd))
     jobs: SimpleQueue[ChildJob] = SimpleQueue()
     threading.Thread(target=link.read_into, args=(jobs,), daemon=True).start()
@@ -114,8 +119,9 @@ class ParentSlot:
         self._lock = threading.Lock()
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[None]:
-        answer = await asyncio.to_thread(self._ask, WaitMessage(has_begun=True))
+    async def lend(self, level: int = 1) -> AsyncIterator[None]:
+        begun = WaitMessage(has_begun=True, level=level)
+        answer = await asyncio.to_thread(self._ask, begun)
         if answer.problem:
             raise TooManyWaitingTasksError(answer.problem)
         try:
@@ -214,6 +220,25 @@ def _run_main_again(path: str) -> None:
 def _on_soft_timeout(_signal: int, _frame: FrameType | None) -> None:
     if _CurrentJob.job is not None:
         raise SoftTimeoutError(_CurrentJob.job.task.soft_timeout_s or 0.0)
+
+
+def _ignore_stop_signals() -> None:
+    """Ignores the signals that ask a service to stop, which were blocked until now.
+
+    Processes that user code starts do not ignore them: a program gets the default handlers, and a
+    fork gets the former handlers with the first signal.
+    """
+    child = os.getpid()
+    former = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+
+    def ignore(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != child:
+            signal.signal(number, former[signal.Signals(number)])
+            os.kill(os.getpid(), number)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, ignore)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def _exit_with_parent(parent: int) -> None:

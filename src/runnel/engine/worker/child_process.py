@@ -79,6 +79,7 @@ class WaitMessage(msgspec.Struct, frozen=True, tag=True):
     """
 
     has_begun: bool
+    level: int = 1
 
 
 class WaitAnswer(msgspec.Struct, frozen=True, tag=True):
@@ -110,7 +111,8 @@ def decode_child_message(body: bytes) -> ChildMessage:
 
 
 _BOOT_CODE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
+    "import json, signal, sys; sys.path[:] = json.loads(sys.argv[3]);"
+    "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT});"
     "from runnel.engine.worker.child_main import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 

@@ -298,7 +298,7 @@ class Executor:
 
         async def on_message(message: NoteMessage) -> None:
             if isinstance(message, WaitMessage):
-                await (slot.begin_wait() if message.has_begun else slot.end_wait())
+                await (slot.begin_wait(message.level) if message.has_begun else slot.end_wait())
             else:
                 _forward_message(message, context)
 

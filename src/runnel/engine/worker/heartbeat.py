@@ -70,7 +70,8 @@ class Heartbeat:
 
     def _build_info(self) -> WorkerInfo:
         tasks = self._held.running(limit=TASKS_SHOWN_MAX)
-        return replace(self.about, claimed_at=self._held.claimed_at, tasks=tasks)
+        refuses = self._dependencies.refusals.names
+        return replace(self.about, claimed_at=self._held.claimed_at, tasks=tasks, refuses=refuses)
 
     async def listen(self) -> None:
         """Waits for tasks that a commit has dropped and stops them, until cancelled."""

@@ -10,7 +10,9 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
     TaskStarted,
+    TaskStopped,
 )
+from runnel.core.ids import NO_ITEM
 from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.task_run import HeldTasks
 from runnel.ports.telemetry import REPORT_REFUSED
@@ -19,7 +21,9 @@ BATCH_MAX = 512
 # Above this many unsent reports, the worker claims no further task.
 WAITING_MAX = 2_048
 
-Report = TaskCompleted | TaskFailed | TaskSkipped | TaskLost | TaskDeferred | TaskStarted
+Report = (
+    TaskCompleted | TaskFailed | TaskSkipped | TaskLost | TaskStopped | TaskDeferred | TaskStarted
+)
 
 
 class Reporter:
@@ -89,12 +93,14 @@ class Reporter:
         if type(report) is TaskStarted:
             return
         self._held.forget(report.token)
-        if not is_accepted and not is_repeated:
+        # The store takes the end of stopped code only if the execution waits for that end.
+        if not (is_accepted or is_repeated or type(report) is TaskStopped):
             token = report.token
             self._dependencies.telemetry.event(
                 REPORT_REFUSED,
                 worker=self._dependencies.worker,
                 execution_id=token.execution_id,
                 node_id=token.node_id,
+                item=None if token.item == NO_ITEM else token.item,
                 attempt=token.attempt,
             )

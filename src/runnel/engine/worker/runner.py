@@ -15,9 +15,10 @@ from runnel.core.commands import (
     TaskLost,
     TaskSkipped,
     TaskStarted,
+    TaskStopped,
 )
 from runnel.core.effects import TaskMessage
-from runnel.core.retry import ErrorInfo
+from runnel.core.retry import SUSPECT_LOSSES, ErrorInfo
 from runnel.core.values import TaskLogLine, Value
 from runnel.core.workflow import RateLimit
 from runnel.engine.worker import WorkerDependencies
@@ -25,6 +26,7 @@ from runnel.engine.worker.attempt import AttemptPipeline, TaskNotRunnableError
 from runnel.engine.worker.deadlines import Deadlines
 from runnel.engine.worker.executor import ChildCodeError
 from runnel.engine.worker.outputs import describe_exception
+from runnel.engine.worker.refusals import Refusal
 from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
@@ -32,10 +34,10 @@ from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, Ta
 from runnel.errors import (
     BrokenInvariantError,
     ProcessDiedError,
-    RunnelError,
     Skip,
     StoreError,
     TaskTimeoutError,
+    TooManyWaitingTasksError,
 )
 from runnel.ports.store import TaskQueue
 from runnel.ports.telemetry import TASK_LOST
@@ -46,6 +48,11 @@ from runnel.ports.telemetry import TASK_LOST
 # The longest time that a task waits in the worker for a rate token, without a slot. For a longer
 # wait, the worker returns the task to the store, which sets a timer.
 PARK_S_MAX = 5.0
+
+
+# The time after which a task begins again that could not wait for an execution, because too many
+# tasks of its worker wait already.
+WAITING_RETRY_S = 5.0
 
 
 class RateLimiter:
@@ -85,14 +92,25 @@ class RateLimiter:
 PARKED_PER_SLOT = 10
 STORE_RETRY_S = 1.0
 
+# A suspect that no child process can run waits this long for the other tasks of its worker to end.
+ALONE_WAIT_S = 60.0
+ALONE_POLL_S = 0.05
+SUSPECT_RETRY_S = 5.0
+SUSPECT_REASON = "it has to run alone in its worker, because processes died while they held it"
+
 _OUTCOME_NAMES: Mapping[type, str] = {
     TaskCompleted: "completed",
     TaskFailed: "failed",
     TaskSkipped: "skipped",
     TaskLost: "lost",
+    TaskStopped: "stopped",
     TaskDeferred: "deferred",
     NoneType: "stopped",
 }
+
+
+class SuspectDeferredError(Exception):
+    """A suspect goes back to the store, because it can't run alone now."""
 
 
 class RunnerPool:
@@ -122,11 +140,13 @@ class RunnerPool:
         self._refusals = dependencies.refusals
         self._clock = dependencies.clock
         self._tasks = dependencies.tasks
+        self._store_retry = dependencies.store_retry
         self._telemetry = dependencies.telemetry
         self._worker = dependencies.worker
         self._secrets = dependencies.secrets
         self._grace_s = grace_s
         self._parked: dict[TaskRun, None] = {}
+        self._alone: TaskRun | None = None
         self._active = 0
         self._main: asyncio.Task[Any] | None = None
         self._cancels_of_main = 0
@@ -149,7 +169,7 @@ class RunnerPool:
         """
         runner = _get_current_task()
         waiting_code = RunningCode(runner)
-        while not self._is_ending:
+        while not self.is_ending:
             run = await self._take_run(runner)
             run.code = waiting_code
             self._active += 1
@@ -169,12 +189,19 @@ class RunnerPool:
 
     def stop(self, run: TaskRun, reason: StopReason, *, grace_s: float | None = None) -> None:
         """Cancels the code of the run, and kills the code if it has not ended after `grace_s`."""
+        if run.stop_reason is not None or run.is_finished:
+            return
         kill_at = self._clock.monotonic() + (self._grace_s if grace_s is None else grace_s)
         run.stop(reason, kill_at=kill_at)
         if run.code is not None:
             self._deadlines.arm(run, run.next_check())
         elif reason is StopReason.DROPPED:
-            self._held.forget(run.token)
+            self._reporter.put(TaskStopped(token=run.token))
+
+    def report_returned(self, run: TaskRun) -> None:
+        """Reports the end of a stopped task whose thread has returned at last."""
+        if run.stop_reason is StopReason.DROPPED:
+            self._reporter.put(TaskStopped(token=run.token))
 
     def drain(self) -> None:
         """Returns tasks that have not begun to the store.
@@ -223,7 +250,7 @@ class RunnerPool:
         return run.next_check()
 
     @property
-    def _is_ending(self) -> bool:
+    def is_ending(self) -> bool:
         """True if `close` was called, or if the worker was cancelled and has not called `close`
         yet.
         """
@@ -235,7 +262,7 @@ class RunnerPool:
             try:
                 return await self._slots.take()
             except asyncio.CancelledError:
-                if self._is_ending:
+                if self.is_ending:
                     raise
             await self._forget_cancels(runner)  # an earlier run's code caused the cancellation
 
@@ -247,7 +274,7 @@ class RunnerPool:
             # Before Python 3.13, a cancellation that is not delivered yet survives `uncancel`.
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if self._is_ending:
+            if self.is_ending:
                 raise
 
     async def _run_and_report(self, run: TaskRun) -> Report | None:
@@ -268,22 +295,52 @@ class RunnerPool:
             run.started_at = self._clock.now()
             self._telemetry.started(run.task, self._worker, run.started_at)
             output = await self._attempts.produce_output(run)
-            return self._make_completed(run, output)
+            is_cached = run.context is not None and run.context.is_cached
+            return self._make_completed(run, output, is_cached=is_cached)
+        except SuspectDeferredError:
+            until, wait_s = self._clock.now() + SUSPECT_RETRY_S, SUSPECT_RETRY_S
+            return TaskDeferred(token=run.token, until=until, wait_s=wait_s, reason=SUSPECT_REASON)
         except TaskNotRunnableError as error:
             return await self._report_not_runnable(run, error.reason)
         except GeneratorExit:
             raise  # `run` decides whether the code or the runner is closed
         except BaseException as error:  # user code may raise anything
             is_cancel = isinstance(error, asyncio.CancelledError)
-            if is_cancel and run.stop_reason is None and self._is_ending:
+            if is_cancel and run.stop_reason is None and self.is_ending:
                 raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
 
-    async def _report_not_runnable(self, run: TaskRun, reason: RunnelError) -> Report | None:
+    async def admit_suspect(self, run: TaskRun) -> None:
+        """Returns when a suspect may run: in a child process, or while nothing else runs here.
+
+        After ALONE_WAIT_S, the suspect runs beside other tasks, such as one that waits for another
+        execution. Raises SuspectDeferredError if another suspect has to run alone first, or if the
+        worker shuts down.
+        """
+        if run.is_in_child:
+            self._slots.discard_suspect(run)
+            await self._store_retry.run(
+                lambda: self._tasks.isolate(self._worker, run.token), "isolate"
+            )
+            return
+        if self._alone is not None:
+            raise SuspectDeferredError
+        self._alone = run
+        self._slots.add_suspects((run,))
+        ends_at = self._clock.monotonic() + ALONE_WAIT_S
+        while self._held.has_company(run):
+            if self._is_draining:
+                raise SuspectDeferredError
+            if self._clock.monotonic() >= ends_at:
+                self._slots.discard_suspect(run)
+                return
+            await self._clock.sleep(ALONE_POLL_S)
+
+    async def _report_not_runnable(self, run: TaskRun, reason: Refusal) -> Report | None:
         reason = self._refusals.explain(reason)
         if run.stop_reason is None:
-            problem = self._secrets.redact(str(reason))
-            deferred = await self._refusals.hand_back(run, problem)
+            problem, name = (self._secrets.redact(text) for text in (str(reason), reason.name))
+            deferred = await self._refusals.hand_back(run, problem, name=name)
             if deferred is not None:
                 return deferred
         return self._make_failed_or_skipped(run, reason)
@@ -299,7 +356,7 @@ class RunnerPool:
         return None if output is None else self._make_completed(run, output, is_cached=True)
 
     async def _admit(self, run: TaskRun) -> TaskDeferred | None:
-        """Takes a rate token for the run.
+        """Takes a rate token for the run. A task that this worker can't run takes no token.
 
         Returns None if the run may continue now or is parked, and a TaskDeferred if the task goes
         back to the store.
@@ -308,6 +365,7 @@ class RunnerPool:
         if limit is None:
             return None
         self._slots.wake_runner()
+        await self._attempts.check_runnable(run.task)
         try:
             bucket = await self._attempts.resolve_resource_tag(run.task)
             wait_s = await self._take_rate_token(run, bucket, limit)
@@ -363,15 +421,27 @@ class RunnerPool:
         if run.is_isolated and isinstance(error, ProcessDiedError):
             return self._make_lost(run, error)
         info = error.info if isinstance(error, ChildCodeError) else describe_exception(error)
+        if info.types[:1] == (TooManyWaitingTasksError.__name__,):
+            # Nothing was submitted yet, so the task may begin again once other tasks have ended.
+            until = self._clock.now() + WAITING_RETRY_S
+            return TaskDeferred(
+                token=run.token, until=until, wait_s=WAITING_RETRY_S, reason=info.message
+            )
         return self._make_failure(run, info)
 
     def _make_lost(self, run: TaskRun, error: ProcessDiedError) -> TaskLost:
-        """Returns the report of a suspect whose child process died: no other task is to blame."""
-        reason = str(error)
+        """Returns the report of a suspect whose child process died: no other task is to blame.
+
+        While the worker shuts down, the task is not to blame either. A signal to all processes of a
+        service ends the child too.
+        """
+        reason, is_crash = str(error), not self._is_draining
         self._telemetry.event(TASK_LOST, token=run.token, reason=reason)
-        return TaskLost(token=run.token, reason=reason, was_started=True, was_alone=True)
+        return TaskLost(token=run.token, reason=reason, was_started=is_crash, was_alone=is_crash)
 
     def _make_stopped(self, run: TaskRun) -> Report | None:
+        if run.stop_reason is StopReason.DROPPED:
+            return TaskStopped(token=run.token)
         if run.stop_reason is not StopReason.TIMEOUT:
             return None
         return self._make_failure(run, describe_exception(TaskTimeoutError(run.task.timeout_s)))
@@ -394,20 +464,28 @@ class RunnerPool:
         return redact_log_lines(lines, self._secrets) if lines else ()
 
     def _finish(self, run: TaskRun, report: Report | None) -> None:
+        if run.task.losses >= SUSPECT_LOSSES:
+            self._end_suspect(run)
         if not run.keeps_slot:
-            self._slots.release()
+            self._slots.release(has_waited=run.is_watched or run.is_parked)
         if not run.is_parked:
             run.is_finished = True
             self._deadlines.forget(run)
             if run.started_at:
                 took_s = self._clock.now() - run.started_at
                 self._telemetry.ended(run.task, _OUTCOME_NAMES[type(report)], took_s)
-            if report is not None:
+            # A thread continues after its run has ended. `report_returned` reports its end.
+            if report is not None and not (run.keeps_slot and type(report) is TaskStopped):
+                if type(report) is not TaskDeferred:
+                    self._refusals.refusals_in_a_row = 0
                 self._reporter.put(report)
-            elif run.stop_reason is StopReason.DROPPED:
-                self._held.forget(run.token)
         if self._is_draining:
             self._update_quiet()
+
+    def _end_suspect(self, run: TaskRun) -> None:
+        if self._alone is run:
+            self._alone = None
+        self._slots.discard_suspect(run)
 
     def _update_quiet(self) -> None:
         if not self._active:

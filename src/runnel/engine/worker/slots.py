@@ -11,7 +11,7 @@ a separate start check.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -19,13 +19,15 @@ from typing import Any, Protocol
 
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import ExecutionId
+from runnel.core.retry import SUSPECT_LOSSES
 from runnel.engine.worker import WorkerDependencies
-from runnel.engine.worker.refusals import CLAIM_PAUSE_S
 from runnel.engine.worker.reports import Reporter
 from runnel.engine.worker.task_run import HeldTasks, TaskRun
 from runnel.errors import TooManyWaitingTasksError
 
 # The most tasks of a worker that may wait without a slot, each with its coroutine or its thread.
+# Each level of nesting has its own maximum. With one maximum for all, tasks of the first level
+# could wait for tasks of the second level that never get to wait themselves.
 LENT_MAX = 1_000
 
 
@@ -37,6 +39,9 @@ class Slots:
 
     A run that waits for another execution lends its slot. When the wait ends, the run takes a slot
     back before any queued run.
+
+    `suspects` are runs that must not get company, because processes died with earlier attempts of
+    their tasks. While there is a suspect, no task may be claimed.
     """
 
     def __init__(self, count: int, *, claim_ahead: int = 0) -> None:
@@ -53,8 +58,10 @@ class Slots:
         self._claimer: asyncio.Future[None] | None = None
         self._runners = 0
         self._lent = 0
+        self._lent_at: Counter[int] = Counter()  # by level of nesting
         self.loop: asyncio.AbstractEventLoop | None = None
         self._returning: deque[asyncio.Future[None]] = deque()
+        self._suspects: set[TaskRun] = set()
         self._start_runner: Callable[[], None] | None = None
 
     def open(self, start_runner: Callable[[], None]) -> None:
@@ -68,6 +75,8 @@ class Slots:
 
         A free slot belongs to a resumed run, unless the last slot went to a resumed run.
         """
+        if self._suspects:
+            return 0
         ahead = self._claim_ahead if self._ended_at_once >= self.count else 0
         resumed = 0 if self._is_claims_turn else len(self._resumed)
         return self.free + ahead - len(self._ready) - resumed
@@ -96,6 +105,14 @@ class Slots:
     def put(self, runs: Iterable[TaskRun]) -> None:
         self._ready.extend(runs)
         self.wake_runner()
+
+    def add_suspects(self, runs: Iterable[TaskRun]) -> None:
+        self._suspects.update(runs)
+
+    def discard_suspect(self, run: TaskRun) -> None:
+        if self._suspects:
+            self._suspects.discard(run)
+            self._wake_claimer()
 
     def put_resumed(self, run: TaskRun) -> None:
         """Queues a run that has waited for a rate token.
@@ -128,6 +145,7 @@ class Slots:
                     self.free -= 1
                     return run
                 run.is_finished = True
+                self._suspects.discard(run)
                 self._wake_claimer()
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
@@ -138,43 +156,48 @@ class Slots:
         self._ended_at_once = 0
         self.wake_runner()
 
-    def release(self) -> None:
-        self._ended_at_once += 1
+    def release(self, *, has_waited: bool = False) -> None:
+        self._ended_at_once = 0 if has_waited else self._ended_at_once + 1
         self._free_one()
 
-    def lend(self) -> None:
+    def lend(self, level: int = 1) -> None:
         """Frees the slot of a run that waits for another execution.
 
-        Raises TooManyWaitingTasksError if LENT_MAX runs wait already.
+        Raises TooManyWaitingTasksError if LENT_MAX runs of the level wait already.
         """
-        if self._lent >= LENT_MAX:
+        if self._lent_at[level] >= LENT_MAX:
             raise TooManyWaitingTasksError(
                 f"{LENT_MAX:,} tasks of this worker already wait in runnel.run, which is the "
                 "maximum. Start more workers, or call the workflow in the graph, not in a task"
             )
         self._lent += 1
+        self._lent_at[level] += 1
         self._free_one()
         self.wake_runner()
 
-    async def take_back(self) -> None:
+    async def take_back(self, level: int = 1) -> None:
         """Waits for a slot. A cancelled caller gets a slot at once, above the limit if none is
         free: cancelled code only cleans up.
         """
         if self.free > 0:
-            self.take_back_at_once()
+            self.take_back_at_once(level)
             return
         returned = asyncio.get_running_loop().create_future()
         self._returning.append(returned)
         try:
             await returned
         finally:
-            self._lent -= 1
+            self._note_taken_back(level)
             if returned.cancelled():
                 self.free -= 1
 
-    def take_back_at_once(self) -> None:
-        self._lent -= 1
+    def take_back_at_once(self, level: int = 1) -> None:
+        self._note_taken_back(level)
         self.free -= 1
+
+    def _note_taken_back(self, level: int) -> None:
+        self._lent -= 1
+        self._lent_at[level] -= 1
 
     def _free_one(self) -> None:
         """Passes a slot to the first run that takes one back, or else makes the slot free."""
@@ -221,8 +244,11 @@ class TaskSlot(Protocol):
     @property
     def execution_id(self) -> ExecutionId: ...
 
-    def lend(self) -> AbstractAsyncContextManager[None]:
-        """Frees the slot for other tasks inside the block, and takes one back at its end."""
+    def lend(self, level: int = 1) -> AbstractAsyncContextManager[None]:
+        """Frees the slot for other tasks inside the block, and takes one back at its end.
+
+        `level` is the level of nesting of the execution that the task waits for.
+        """
 
 
 # The slot of the task that the current code belongs to. None outside of tasks.
@@ -238,6 +264,7 @@ class RunSlot:
     # Each async task gets a RunSlot, and almost none lends it. So the constructor sets two
     # attributes, and these are the defaults of the others.
     _waits = 0
+    _level = 1
     _is_lent = _is_returning = _is_closed = False
     _waiting: dict[asyncio.Task[Any] | None, asyncio.AbstractEventLoop] | None = None
 
@@ -250,14 +277,14 @@ class RunSlot:
         return self._run.token.execution_id
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[None]:
+    async def lend(self, level: int = 1) -> AsyncIterator[None]:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         is_foreign = self._slots.loop not in (None, loop)
         waiting = self._waiting = {} if self._waiting is None else self._waiting
         if is_foreign:
             waiting[task] = loop
         try:
-            await self._call(self.begin_wait(), is_foreign=is_foreign)
+            await self._call(self.begin_wait(level), is_foreign=is_foreign)
             try:
                 yield
             except BaseException as error:
@@ -270,8 +297,9 @@ class RunSlot:
         finally:
             waiting.pop(task, None)
 
-    async def begin_wait(self) -> None:
+    async def begin_wait(self, level: int = 1) -> None:
         if not self._is_lent and not self._is_closed:
+            self._level = level
             self._lend()
         self._waits += 1
 
@@ -281,7 +309,7 @@ class RunSlot:
             return
         self._is_returning = True
         try:
-            await self._slots.take_back()
+            await self._slots.take_back(self._level)
         finally:
             self._is_lent = self._is_returning = False
         self._lend_if_waiting()
@@ -293,8 +321,10 @@ class RunSlot:
                 self._lend()
 
     def _lend(self) -> None:
-        self._slots.lend()
+        self._slots.lend(self._level)
         self._is_lent = True
+        # The execution that a suspect waits for may need this worker.
+        self._slots.discard_suspect(self._run)
 
     def close(self) -> None:
         """Takes the slot back at once, because the run is about to release it.
@@ -305,7 +335,7 @@ class RunSlot:
         self._is_closed = True
         if self._is_lent and not self._is_returning:
             self._is_lent = False
-            self._slots.take_back_at_once()
+            self._slots.take_back_at_once(self._level)
         if self._run.stop_reason is not None:
             for task, loop in list((self._waiting or {}).items()):
                 if task is not None:
@@ -330,7 +360,7 @@ class RunSlot:
         self._waits -= 1
         if self._is_lent and not self._waits and not self._is_returning:
             self._is_lent = False
-            self._slots.take_back_at_once()
+            self._slots.take_back_at_once(self._level)
 
 
 # -- the claim loop -----------------------------------------------------------------------------
@@ -366,11 +396,15 @@ class ClaimLoop:
     async def tick(self) -> int:
         claimed = await self._claim()
         if not claimed:
+            # A claim that does not wait may end without a turn of the event loop, in which the
+            # resumed runs take their slots.
+            await asyncio.sleep(0)
             return 0
         # After a rollback, the store delivers tasks again that are already running here. Such tasks
         # are not run twice.
         runs = [self._held.add(task) for task in claimed if self._held.find(task.token) is None]
         self._held.claimed_at = self._dependencies.clock.now()
+        self._slots.add_suspects(run for run in runs if run.task.losses >= SUSPECT_LOSSES)
         self._slots.put(runs)
         # Runs that never wait end in this turn of the event loop, so the next claim covers all
         # their slots. Without this `sleep(0)`, the worker kept filling four slots with claims of
@@ -393,11 +427,11 @@ class ClaimLoop:
         self._waiting = asyncio.current_task()
         try:
             await self._reporter.wait_room()
-            claims_less = dependencies.refusals.claims_less
-            if claims_less:
-                await dependencies.clock.sleep(CLAIM_PAUSE_S)
+            pause_s = dependencies.refusals.claim_pause_s
+            if pause_s:
+                await dependencies.clock.sleep(pause_s)
             limit = await self._slots.wait_claimable()
-            wait_s = 0.0 if claims_less or self._slots.has_resumed else CLAIM_WAIT_S
+            wait_s = 0.0 if pause_s or self._slots.has_resumed else CLAIM_WAIT_S
             claimed = await dependencies.store_retry.run(
                 lambda: dependencies.tasks.claim(
                     dependencies.worker,

@@ -63,6 +63,7 @@ class TaskRun:
     ended. Code that has not ended by `kill_at` is killed. `keeps_slot` marks a run that has ended
     while its thread, which can't be killed, continues. `is_isolated` marks a suspect: its code runs
     alone in a child process, because processes died with earlier attempts of its task.
+    `is_in_child` also marks a suspect that runs in a child process anyway.
     """
 
     __slots__ = (
@@ -72,6 +73,7 @@ class TaskRun:
         "context",
         "has_rate_token",
         "is_finished",
+        "is_in_child",
         "is_isolated",
         "is_parked",
         "keeps_slot",
@@ -94,6 +96,7 @@ class TaskRun:
         self.started_at = 0.0
         self.stop_reason: StopReason | None = None
         self.is_finished = False
+        self.is_in_child = False
         self.is_isolated = False
         self.keeps_slot = False
         self.has_rate_token = False
@@ -168,6 +171,10 @@ class HeldTasks:
 
     def tokens(self) -> list[TaskToken]:
         return list(self._runs)
+
+    def has_company(self, run: TaskRun) -> bool:
+        """Returns True if this worker holds another task that could kill its process."""
+        return any(other is not run and not other.is_in_child for other in self._runs.values())
 
     def unfinished(self) -> Iterable[TaskRun]:
         return [run for run in self._runs.values() if not run.is_finished]

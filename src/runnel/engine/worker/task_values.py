@@ -144,7 +144,9 @@ class TaskInputs:
             return _decode(self._task.item)
         value = self._get_value(root)
         if value is None:
-            raise make_no_output_error(root, "was skipped or did not complete")
+            is_skipped = root in self._task.skipped
+            reason = "was skipped" if is_skipped else "was skipped or did not complete"
+            raise make_no_output_error(root, reason, is_skipped=is_skipped)
         return _decode(self._loaded[root]) if root in self._loaded else value.decode()
 
     def _describe_execution(self) -> Json:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from runnel.authoring.context import Measurement
 from runnel.core.effects import TaskMessage
-from runnel.core.ids import TaskToken
+from runnel.core.ids import NO_ITEM, TaskToken
 from runnel.core.values import INLINE_BYTES_MAX
 from runnel.core.workflow import RateLimit
 from runnel.engine.blob_cache import BlobCache, RetryingBlobStore
@@ -199,11 +199,13 @@ class Worker:
             secrets=dependencies.secrets,
             emit=self._emit,
             on_suspend=self._on_suspended,
+            on_suspect=self._on_suspect,
             inline_bytes_max=self._options.inline_bytes_max,
         )
 
     def _start_runner(self, group: asyncio.TaskGroup) -> None:
-        self._runner_tasks.append(group.create_task(self._runners.run()))
+        if not self._runners.is_ending:  # a group that is being cancelled refuses new tasks
+            self._runner_tasks.append(group.create_task(self._runners.run()))
 
     async def _shut_down(
         self, claims: asyncio.Task[None], stop_now: asyncio.Event, group: asyncio.TaskGroup
@@ -275,6 +277,10 @@ class Worker:
         if not run.is_watched:
             self._deadlines.arm(run, run.watch(since=self._clock.monotonic()))
 
+    async def _on_suspect(self, run: TaskRun) -> None:
+        self._slots.note_suspended()
+        await self._runners.admit_suspect(run)
+
     def _on_abandoned(self, run: TaskRun) -> None:
         self.abandoned_threads += 1
         self._telemetry.event(
@@ -282,13 +288,15 @@ class Worker:
             worker=self.name,
             execution_id=run.token.execution_id,
             node_id=run.token.node_id,
-            reason=str(run.stop_reason),
+            item=None if run.token.item == NO_ITEM else run.token.item,
+            reason=str(run.stop_reason or "cancelled"),
             abandoned=self.abandoned_threads,
         )
 
-    def _on_returned(self, _run: TaskRun) -> None:
+    def _on_returned(self, run: TaskRun) -> None:
         self.abandoned_threads -= 1
-        self._slots.release()
+        self._runners.report_returned(run)
+        self._slots.release(has_waited=True)
         self._slots.wake_runner()
 
     def _emit(self, task: TaskMessage, measurement: Measurement) -> None:

@@ -15,6 +15,7 @@ from runnel.testing.conformance.archive import ArchiveLookupRules, ExecutionList
 from runnel.testing.conformance.claims import ClaimRules, ReportRules
 from runnel.testing.conformance.commits import CommitRules, FencingRules
 from runnel.testing.conformance.definitions import DeadLetterRules, StoredDefinitionRules
+from runnel.testing.conformance.fairness import FairnessRules
 from runnel.testing.conformance.feed import FeedRules
 from runnel.testing.conformance.inbox import InboxRules, TimerRules
 from runnel.testing.conformance.leases import (
@@ -29,6 +30,7 @@ from runnel.testing.conformance.records import (
     RecordRules,
     RequestWindowRules,
 )
+from runnel.testing.conformance.stops import StopRules
 from runnel.testing.conformance.workers import LostTaskRules, WorkerRegistryRules
 
 __all__ = ["StoreConformance"]
@@ -43,7 +45,9 @@ class StoreConformance(
     LeaseRules,
     OrchestratorPresenceRules,
     ClaimRules,
+    FairnessRules,
     ReportRules,
+    StopRules,
     LostTaskRules,
     WorkerRegistryRules,
     ArchiveLookupRules,

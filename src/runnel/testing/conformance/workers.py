@@ -130,6 +130,22 @@ class LostTaskRules(ConformanceFixtures):
             "d": False,
         }
 
+    async def test_a_task_in_a_child_process_neither_crashed_its_worker_nor_was_company(
+        self, store: Store, tasks: TaskQueue, owner: LeaseOwner
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await tasks.claim("w", None, limit=5, wait_s=0, starts_tasks=True)
+
+        await tasks.isolate("w", make_token("a"))
+        await tasks.isolate("w", make_token("unknown"))
+        await lose_tasks(store, tasks, "w")
+
+        lost = [entry for entry in await owner.read_commands() if isinstance(entry, TaskLost)]
+        assert {entry.token.node_id: (entry.was_started, entry.was_alone) for entry in lost} == {
+            "a": (False, False),
+            "b": (True, True),
+        }
+
     async def test_the_tasks_of_a_worker_that_dies_while_draining_do_not_count_as_started(
         self, store: Store, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:

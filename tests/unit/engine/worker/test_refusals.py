@@ -1,5 +1,7 @@
 """Tasks that a worker can't run go back to their queue, for workers that can run them."""
 
+from typing import Any
+
 import pytest
 
 from runnel.core.commands import TaskDeferred, TaskFailed
@@ -62,24 +64,96 @@ async def test_a_task_that_no_worker_can_run_fails_after_the_limit(
 
 
 @pytest.mark.parametrize(
-    ("queues", "age_s", "fails"),
+    ("about", "fails"),
     [
-        (("tasks:python",), 60.0, False),
-        (("tasks:python",), 600.0, True),
-        (("tasks:gpu",), 60.0, True),
+        (WorkerInfo(queues=("tasks:python",)), False),
+        (WorkerInfo(queues=("tasks:python",), refuses=("python another:work",)), False),
+        (WorkerInfo(queues=("tasks:python",), refuses=("python somewhere_else:work",)), True),
+        (WorkerInfo(queues=("tasks:gpu",)), True),
     ],
 )
-async def test_other_workers_of_the_queue_have_more_time_to_take_the_task(
-    frozen: WorkerHarness, clock: FakeClock, queues: tuple[str, ...], age_s: float, *, fails: bool
+async def test_a_task_fails_only_if_every_worker_of_its_queue_has_refused_it(
+    frozen: WorkerHarness, clock: FakeClock, about: WorkerInfo, *, fails: bool
 ) -> None:
-    await frozen.backend.tasks.beat("other", [], about=WorkerInfo(queues=queues))
+    await frozen.backend.tasks.beat("other", [], about=about)
     async with frozen.working(hand_back_s=60.0):
         await frozen.issue(missing_task(frozen))
         await settle()
-        await run_again(frozen, clock, after_s=age_s)
+        for _ in range(8 if fails else 100):
+            await run_again(frozen, clock, after_s=10)
+        reports = await frozen.read_reports()
+
+    assert any(isinstance(report, TaskFailed) for report in reports) == fails
+
+
+async def test_two_workers_that_cannot_run_a_task_agree_to_fail_it(
+    frozen: WorkerHarness, clock: FakeClock
+) -> None:
+    async with (
+        frozen.working(name="w1", hand_back_s=60.0),
+        frozen.working(name="w2", hand_back_s=60.0),
+    ):
+        await frozen.issue(missing_task(frozen))
+        await settle()
+        for _ in range(20):
+            await run_again(frozen, clock, after_s=10)
+        about = [record.about for record in await frozen.backend.tasks.workers()]
+        await frozen.read_reports()
+
+    assert [info.refuses for info in about if info] == [("python somewhere_else:work",)] * 2
+    assert {type(report) for report in frozen.reports} == {TaskDeferred, TaskFailed}
+
+
+@pytest.mark.parametrize(("after_s", "failures"), [(71.0, 0), (60.0, 1)])
+async def test_the_age_restarts_after_another_worker_had_the_task(
+    frozen: WorkerHarness, clock: FakeClock, after_s: float, failures: int
+) -> None:
+    async with frozen.working(hand_back_s=60.0):
+        await frozen.issue(missing_task(frozen))
+        await settle()
+        await clock.advance(after_s)
+        await frozen.issue(frozen.task("python", MISSING, failures=failures))
+        await settle()
         last = (await frozen.read_reports())[-1]
 
-    assert isinstance(last, TaskFailed if fails else TaskDeferred)
+    assert isinstance(last, TaskDeferred)
+    assert last.wait_s == 1.0
+
+
+async def test_one_refused_task_does_not_delay_other_tasks(
+    frozen: WorkerHarness, clock: FakeClock
+) -> None:
+    async with frozen.working(hand_back_s=60.0):
+        await frozen.issue(missing_task(frozen))
+        await settle()
+        await frozen.issue(*(frozen.task("output", node=f"n{number}") for number in range(100)))
+        await clock.advance(0.2)
+        await frozen.read_reports()
+
+    assert len(frozen.ended()) == 100
+
+
+async def test_a_worker_that_refuses_every_task_claims_less(
+    frozen: WorkerHarness, clock: FakeClock
+) -> None:
+    async with frozen.working(hand_back_s=60.0, concurrency=4):
+        await frozen.issue(*(missing_task(frozen, node=f"n{number}") for number in range(100)))
+        await clock.advance(10)
+        await frozen.read_reports()
+
+    assert 20 <= len(frozen.reports) <= 40
+
+
+async def test_a_refused_task_takes_no_rate_token(frozen: WorkerHarness, clock: FakeClock) -> None:
+    limit: dict[str, Any] = {"resource_tag": "api", "rate_per_second": 0.001}
+    async with frozen.working(hand_back_s=60.0):
+        await frozen.issue(frozen.task("python", MISSING, **limit))
+        await settle()
+        await frozen.issue(frozen.task("output", node="runs", **limit))
+        await clock.advance(1)
+        await frozen.read_reports()
+
+    assert [report.token.node_id for report in frozen.ended()] == ["runs"]
 
 
 async def test_the_only_worker_of_a_process_fails_such_a_task_at_once(

@@ -77,6 +77,21 @@ async def test_a_run_that_waits_stops_claiming_ahead(frozen: WorkerHarness) -> N
     assert slots.claimable == 1
 
 
+async def test_runs_that_waited_and_ended_together_do_not_start_claiming_ahead(
+    frozen: WorkerHarness,
+) -> None:
+    slots = Slots(2, claim_ahead=10)
+    slots.put([TaskRun(frozen.task("output")) for _ in range(2)])
+    for _ in range(2):
+        await slots.take()
+        slots.note_suspended()
+
+    for _ in range(2):
+        slots.release(has_waited=True)
+
+    assert slots.claimable == 2
+
+
 async def test_no_more_tasks_run_than_there_are_slots_also_when_more_were_claimed(
     frozen: WorkerHarness,
 ) -> None:

@@ -103,6 +103,9 @@ class WorkerHarness:
     async def drop(self, *tokens: TaskToken) -> None:
         await self._commit(dropped=tokens)
 
+    async def stop_tasks(self, *tokens: TaskToken) -> None:
+        await self._commit(stopped=tokens)
+
     @asynccontextmanager
     async def working(self, **settings: Any) -> AsyncIterator[Worker]:
         """Runs a worker that has ended when the block ends."""

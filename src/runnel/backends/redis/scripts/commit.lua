@@ -1,11 +1,12 @@
 -- Writes one commit completely or not at all. Lua has no rollback, so all checks come first.
 -- ARGV: epoch, nonce, sequence, partition number, consumed position ('' for none), the position
 -- after it, the prefix of the aggregate id of a concurrency key, the maximum length of the journal
--- (0 if there is none); then ten lists, each as its number of items and the items:
+-- (0 if there is none), the text of the message TaskStopped before its token and after it; then
+-- eleven lists, each as its number of items and the items:
 --   1 histories (aggregate, entry)
 --   2 headers (id, header, created_at, kind: r running, p pending, f final root, c final child)
 --   3 closed aggregates (id)
---   4 tasks (queue, token, task)
+--   4 tasks (queue, token, task, lane, sort key)
 --   5 dropped tasks (token)
 --   6 cleared timers (key)
 --   7 set timers (key, due, attempt)
@@ -14,14 +15,17 @@
 --   9 dead letters (queue, the maximum number of letters of the queue, letter, ten fields of the
 --     letter)
 --   10 changes (entry of the feed)
+--   11 stopped tasks (token)
 -- Returns {1}; {0, current epoch, 1 if the nonce is current, last sequence} if the commit is
 -- refused; {2, length} if the journal is full.
 local partition, inbox, timers, timer_attempts, running, task_locations, known_queues,
   waiting_workers, all_headers, ids_by_created_at, all_ids, letter_queues, history_prefix,
   task_prefix, inbox_prefix, held_prefix, dropped_prefix, letter_prefix, concurrency_keys, journal,
-  ended_roots, ended_children, feed, push_prefix = unpack(KEYS)
+  ended_roots, ended_children, feed, push_prefix, arrival_prefix, turn_prefix,
+  lane_prefix, last_turn = unpack(KEYS)
 local epoch, nonce, sequence, partition_number, consumed, next_position, limit_prefix, journal_max =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+local stopped_before, stopped_after = ARGV[9], ARGV[10]
 
 local current = redis.call('HMGET', partition, 'epoch', 'nonce', 'sequence')
 local last = tonumber(current[3] or '0')
@@ -37,14 +41,14 @@ if journal_max > 0 then
 end
 
 -- The index of the first and of the last argument of each list.
-local lists, list_at = {}, 9
-for number, width in ipairs({2, 4, 1, 3, 1, 1, 3, 5, 13, 1}) do
+local lists, list_at = {}, 11
+for number, width in ipairs({2, 4, 1, 5, 1, 1, 3, 5, 13, 1, 1}) do
   local first = list_at + 1
   list_at = first + tonumber(ARGV[list_at]) * width
   lists[number] = {first, list_at - 1}
 end
-local HISTORIES, HEADERS, CLOSED, TASKS, DROPPED, CLEARED, SET, MESSAGES, LETTERS, CHANGES =
-  unpack(lists)
+local HISTORIES, HEADERS, CLOSED, TASKS, DROPPED, CLEARED, SET, MESSAGES, LETTERS, CHANGES,
+  STOPPED = unpack(lists)
 
 -- The journal is written first: if the server refuses this write, it has written nothing of the
 -- commit.
@@ -127,15 +131,32 @@ end
 -- tasks are dropped: a task that the same commit issues and drops must end dropped, so no worker
 -- gets it. `unassigned` maps each queue to the argument indexes of its tasks that were not pushed.
 local locations, queues, unassigned, unassigned_count = {}, {}, {}, 0
+local arrival = TASKS[1] <= TASKS[2] and string.format('%.0f', server_time_ms()) or ''
+-- The new members of each lane, by queue and lane; and the same lanes in order.
+local members_by_lane, queued_lanes = {}, {}
 local function queue_task(at)
-  local queue, token, task = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local entry = redis.call(
-    'XADD', task_prefix .. queue, '*', 't', token, 'p', partition_number, 'b', task)
+  local queue, token, task, lane = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  -- Tasks with equal keys come in the order of arrival: by time, and within a commit by index.
+  local sort_key = ARGV[at + 4] .. ' ' .. arrival .. string.format(' %06d', at)
+  local lanes = members_by_lane[queue] or {}
+  local queued = lanes[lane]
+  if not queued then
+    queued = {queue = queue, lane = lane, members = {}, arrivals = {}}
+    queued.location =
+      'l' .. partition_number .. ' ' .. #queue .. ' ' .. #lane .. ' ' .. queue .. lane
+    members_by_lane[queue], lanes[lane] = lanes, queued
+    queued_lanes[#queued_lanes + 1] = queued
+  end
+  local members, arrivals = queued.members, queued.arrivals
+  members[#members + 1] = 0
+  members[#members + 1] = member_start(sort_key, token) .. partition_number .. ' ' .. task
+  arrivals[#arrivals + 1] = arrival
+  arrivals[#arrivals + 1] = token
   locations[#locations + 1] = token
-  locations[#locations + 1] = 'q' .. entry .. ' ' .. queue
+  locations[#locations + 1] = queued.location .. sort_key
 end
 
-for at = TASKS[1], TASKS[2], 3 do
+for at = TASKS[1], TASKS[2], 5 do
   local queue, token = ARGV[at], ARGV[at + 1]
   local indexes = unassigned[queue]
   if not indexes then
@@ -219,13 +240,27 @@ for _, queue in ipairs(queues) do
     queue_task(at)
   end
 end
+for _, queued in ipairs(queued_lanes) do
+  local queue, lane = queued.queue, queued.lane
+  call_many('ZADD', lane_key(lane_prefix, queue, lane), queued.members)
+  call_many('ZADD', arrival_prefix .. queue, queued.arrivals)
+  if not redis.call('ZSCORE', turn_prefix .. queue, lane) then
+    add_turn(turn_prefix .. queue, lane, redis.call('INCR', last_turn))
+  end
+end
 call_many('HSET', task_locations, locations)
 
 local dropped = {}
 for at = DROPPED[1], DROPPED[2] do
   dropped[#dropped + 1] = ARGV[at]
 end
-drop_tasks(task_locations, task_prefix, held_prefix, dropped_prefix, dropped)
+drop_tasks(
+  task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix, dropped)
+if STOPPED[1] <= STOPPED[2] then
+  stop_tasks(
+    {task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix, inbox},
+    stopped_before, stopped_after, tail(ARGV, STOPPED[1]))
+end
 
 -- Timers are cleared before timers are set: a timer that the same commit clears and sets must end
 -- set.

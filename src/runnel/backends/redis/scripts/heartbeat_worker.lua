@@ -4,8 +4,7 @@
 -- number of missed heartbeats at which a task is lost, the text of the message TaskLost before its
 -- token, the text after its token, the encoded WorkerInfo, '1' if the worker drains; then the
 -- tokens of the tasks that the worker runs.
--- Returns {the argument numbers of the tokens that the store does not assign to the worker, 1 if
--- the worker must drain}.
+-- Returns {the argument numbers of the tokens that the worker must stop, 1 if the worker must drain}.
 local workers, heartbeat_counter, held_tasks, task_locations, dropped, worker_info, drained,
   waiting, inbox_prefix = unpack(KEYS)
 local worker, first_unread, missed_max, lost_before, lost_after, info, is_draining =
@@ -30,7 +29,7 @@ local held, lost, changed, is_held = redis.call('HGETALL', held_tasks), {}, {}, 
 for at = 1, #held, 2 do
   local token = held[at]
   local partition, started, missed = parse_held(held[at + 1])
-  is_held[token] = true
+  is_held[token] = started ~= STOPPING
   local now_missed = listed[token] and 0 or tonumber(missed) + 1
   if now_missed >= missed_max then
     redis.call('XADD', inbox_prefix .. partition, '*', 'm', lost_before .. token .. lost_after)

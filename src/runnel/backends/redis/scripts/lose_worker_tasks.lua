@@ -15,13 +15,13 @@ end
 local held, lost, started_count = redis.call('HGETALL', held_tasks), {}, 0
 for at = 1, #held, 2 do
   local _, started = parse_held(held[at + 1])
-  started_count = started_count + tonumber(started)
+  started_count = started_count + (started == '0' and 0 or 1)
 end
 local lost_after_start = started_count == 1 and lost_alone or lost_together
 for at = 1, #held, 2 do
   local token = held[at]
   local partition, started = parse_held(held[at + 1])
-  local message_end = started == '1' and lost_after_start or lost_without_start
+  local message_end = started == '0' and lost_without_start or lost_after_start
   redis.call('XADD', inbox_prefix .. partition, '*', 'm', lost_before .. token .. message_end)
   lost[#lost + 1] = token
 end

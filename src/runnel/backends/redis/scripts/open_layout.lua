@@ -1,8 +1,10 @@
--- Returns the stored layout. In a new store, first stores the given layout.
+-- Returns the stored layout. In a new store, first stores the given layout. Otherwise nothing is
+-- written, so that a server that refuses writes can be read.
 -- ARGV: shards, partitions
 local layout = KEYS[1]
 local shards, partitions = unpack(ARGV)
 
-redis.call('HSETNX', layout, 'shards', shards)
-redis.call('HSETNX', layout, 'partitions', partitions)
+if redis.call('HEXISTS', layout, 'partitions') == 0 then
+  redis.call('HSET', layout, 'shards', shards, 'partitions', partitions)
+end
 return redis.call('HMGET', layout, 'shards', 'partitions', 'incarnation')

@@ -36,17 +36,10 @@ local function tail(values, first)
   return selected
 end
 
--- Returns the id of the last entry that was ever added to a stream.
-local function last_entry(key)
-  if redis.call('EXISTS', key) == 0 then
-    return '0-0'
-  end
-  local info = redis.call('XINFO', 'STREAM', key)
-  for at = 1, #info, 2 do
-    if info[at] == 'last-generated-id' then
-      return info[at + 1]
-    end
-  end
+-- Returns the time of the server in milliseconds.
+local function server_time_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 -- Returns the time of the server in seconds, as text.
@@ -74,20 +67,75 @@ local function add_pending_entries(feed, ids)
   end
 end
 
--- Parses the value of a held task: partition, '1' if the task was started, missed heartbeats.
+-- The state of a held task whose code has to end.
+local STOPPING = '2'
+
+-- Parses the value of a held task: partition, state, missed heartbeats. The state is '0' before the
+-- start, then '1', and STOPPING once the task is stopped.
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
 
--- Drops tasks. Deletes a queued task from its stream. Removes a claimed task from its worker and
+-- Returns the key of a lane. The length comes first, because both names can contain any character.
+local function lane_key(lane_prefix, queue, lane)
+  return lane_prefix .. #queue .. ':' .. queue .. ':' .. lane
+end
+
+-- Returns the priority of a lane, with which its name begins.
+local function lane_priority(lane)
+  return tonumber(string.match(lane, '^%-?%d+'))
+end
+
+-- Puts a lane at the end of the turns of its priority. A score is exact below 2^53, which leaves
+-- more than 10^13 turns for each of the 201 priorities.
+local function add_turn(turns, lane, turn)
+  redis.call('ZADD', turns, string.format('%.0f', turn - lane_priority(lane) * 2 ^ 44), lane)
+end
+
+-- Returns the part of a lane's member before the task. It is unique, because it has the token.
+-- Neither a sort key nor a token contains a line feed.
+local function member_start(sort_key, token)
+  return sort_key .. '\n' .. token .. '\n'
+end
+
+-- Removes a queued task from its lane. `location` is its value in the hash of task locations.
+-- Returns the partition of the task.
+local function remove_from_lane(lane_prefix, arrival_prefix, location, token)
+  local partition, queue_length, lane_length, start =
+    string.match(location, '^l(%d+) (%d+) (%d+) ()')
+  local lane_start = start + queue_length
+  local queue = string.sub(location, start, lane_start - 1)
+  local lane = string.sub(location, lane_start, lane_start + lane_length - 1)
+  local first = member_start(string.sub(location, lane_start + lane_length), token)
+  redis.call('ZREM', arrival_prefix .. queue, token)
+  redis.call(
+    'ZREMRANGEBYLEX', lane_key(lane_prefix, queue, lane), '[' .. first, '[' .. first .. '\255')
+  return partition
+end
+
+-- Deletes a task from its lane, or from the stream in which an earlier version queued it. Returns
+-- false if the task is not queued.
+local function remove_queued(task_prefix, lane_prefix, arrival_prefix, location, token)
+  local kind = location and string.sub(location, 1, 1)
+  if kind == 'l' then
+    remove_from_lane(lane_prefix, arrival_prefix, location, token)
+  elseif kind == 'q' then
+    local entry, queue = string.match(location, '^q(%S+) (.*)$')
+    redis.call('XDEL', task_prefix .. queue, entry)
+  else
+    return false
+  end
+  return true
+end
+
+-- Drops tasks. Deletes a queued task from its queue. Removes a claimed task from its worker and
 -- notifies the worker.
-local function drop_tasks(task_locations, task_prefix, held_prefix, dropped_prefix, tokens)
+local function drop_tasks(
+  task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix, tokens)
   for number, location in ipairs(get_many(task_locations, tokens)) do
     local token = tokens[number]
-    if location and string.sub(location, 1, 1) == 'q' then
-      local entry, queue = string.match(location, '^q(%S+) (.*)$')
-      redis.call('XDEL', task_prefix .. queue, entry)
-    elseif location then
+    local was_queued = remove_queued(task_prefix, lane_prefix, arrival_prefix, location, token)
+    if location and not was_queued then
       local worker = string.sub(location, 2)
       redis.call('HDEL', held_prefix .. worker, token)
       -- The stream has a maximum length, in case the worker never reads it. The reply to a
@@ -96,6 +144,30 @@ local function drop_tasks(task_locations, task_prefix, held_prefix, dropped_pref
     end
   end
   call_many('HDEL', task_locations, tokens)
+end
+
+-- Stops tasks. Deletes a queued task from its queue and reports that it stopped. Leaves a claimed
+-- task with its worker and notifies the worker, which reports the end of the task's code.
+local function stop_tasks(keys, message_before, message_after, tokens)
+  local task_locations, task_prefix, lane_prefix, arrival_prefix, held_prefix, dropped_prefix,
+    inbox = unpack(keys)
+  local ended = {}
+  for number, location in ipairs(get_many(task_locations, tokens)) do
+    local token = tokens[number]
+    if remove_queued(task_prefix, lane_prefix, arrival_prefix, location, token) then
+      redis.call('XADD', inbox, '*', 'm', message_before .. token .. message_after)
+      ended[#ended + 1] = token
+    elseif location then
+      local worker = string.sub(location, 2)
+      local value = redis.call('HGET', held_prefix .. worker, token)
+      if value then
+        local partition, _, missed = parse_held(value)
+        redis.call('HSET', held_prefix .. worker, token, partition .. ' ' .. STOPPING .. missed)
+      end
+      redis.call('XADD', dropped_prefix .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
+    end
+  end
+  call_many('HDEL', task_locations, ended)
 end
 
 -- Removes executions with their blobs. The first key is the partition, which only the calling

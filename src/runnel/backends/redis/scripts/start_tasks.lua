@@ -1,19 +1,21 @@
--- Marks those of the given tasks as started that are still assigned to the worker.
--- ARGV: the worker if it stops waiting for pushed tasks, or '' if not; then tokens
--- Returns 1 or 0 for each token; 0 if the task is no longer assigned to the worker.
+-- Marks those of the given tasks as started that are still assigned to the worker and not stopped.
+-- ARGV: the worker if it stops waiting for pushed tasks, or '' if not; 1, or 0 if the tasks run in
+-- child processes and so can't kill the worker; then tokens
+-- Returns 1 or 0 for each token; 0 if the task must not run.
 local held_tasks, waiting = unpack(KEYS)
-local waiting_worker = ARGV[1]
+local waiting_worker, started_flag = ARGV[1], ARGV[2]
 
 if waiting_worker ~= '' then
   redis.call('HDEL', waiting, waiting_worker)
 end
-local tokens, is_held, started = tail(ARGV, 2), {}, {}
+local tokens, is_held, started = tail(ARGV, 3), {}, {}
 for number, value in ipairs(get_many(held_tasks, tokens)) do
-  is_held[number] = value and 1 or 0
-  if value then
-    local partition, _, missed = parse_held(value)
+  local partition, state, missed = parse_held(value or '')
+  local may_start = partition and state ~= STOPPING
+  is_held[number] = may_start and 1 or 0
+  if may_start then
     started[#started + 1] = tokens[number]
-    started[#started + 1] = partition .. ' 1' .. missed
+    started[#started + 1] = partition .. ' ' .. started_flag .. missed
   end
 end
 call_many('HSET', held_tasks, started)

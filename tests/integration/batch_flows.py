@@ -1,0 +1,42 @@
+"""Decorated workflows that a batch runs."""
+
+from typing import Any
+
+from runnel import run_many, task, workflow
+
+calls: list[int] = []
+refused: set[int] = set()
+
+
+@task(retries=0)
+def double(n: int) -> int:
+    calls.append(n)
+    if n in refused:
+        raise ValueError(f"{n} is refused")
+    return 2 * n
+
+
+@workflow
+def doubled(n: int) -> int:
+    return double(n)
+
+
+@workflow
+def ordered(n: int, order: dict[str, Any]) -> int:
+    return double(n)
+
+
+@workflow(name="doubled")
+def ordered_copy(n: int, more: int) -> int:
+    return double(n)
+
+
+@task
+async def add_up(numbers: list[int]) -> int:
+    inputs = [{"n": number} for number in numbers]
+    return sum([result.output async for result in run_many(doubled, inputs)])
+
+
+@workflow
+def summed(numbers: list[int]) -> int:
+    return add_up(numbers)
