@@ -226,19 +226,32 @@ def _ignore_stop_signals() -> None:
     """Ignores the signals that ask a service to stop, which were blocked until now.
 
     Processes that user code starts do not ignore them: a program gets the default handlers, and a
-    fork gets the former handlers with the first signal.
+    fork gets the former handlers. The signals are blocked during a fork: Python forgets a signal
+    that reaches the new process before the process is ready.
     """
-    child = os.getpid()
     former = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    masks = threading.local()
 
-    def ignore(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != child:
-            signal.signal(number, former[signal.Signals(number)])
-            os.kill(os.getpid(), number)
+    def block() -> None:
+        masks.former = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.former)
+
+    def stop_ignoring() -> None:
+        for number in STOP_SIGNALS:
+            if signal.getsignal(number) is _ignore:  # not a handler of user code
+                signal.signal(number, former[number])
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=stop_ignoring)
     for number in STOP_SIGNALS:
-        signal.signal(number, ignore)
+        signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _ignore(_signal: int, _frame: FrameType | None) -> None:
+    """Does nothing. Unlike SIG_IGN, a program that user code starts does not inherit it."""
 
 
 def _exit_with_parent(parent: int) -> None:
