@@ -1,6 +1,6 @@
 """Checks that final states equal those of the reference, which settles nodes in the same order."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import TypeGuard
 
 from runnel.core.codec import decode_entry
@@ -17,7 +17,7 @@ from runnel.core.events import (
 )
 from runnel.core.execution import Execution, NodeRun
 from runnel.core.ids import NO_ITEM
-from runnel.core.run_when import SkipReason
+from runnel.core.run_when import CLEAN_UP_RULES, RunWhen, SkipReason
 from runnel.core.states import FINAL_NODE_STATES, ExecutionState, NodeState
 from runnel.core.workflow import WAIT_FOR_SIGNAL, Node, Workflow
 from simulation.commit_log import InvariantCheck
@@ -33,12 +33,23 @@ class FullReferenceExecution(ReferenceExecution):
         self.state[node_id] = NodeState.SKIPPED
         self._advance()
 
-    def force(self) -> None:
-        """Cancels the execution without clean-up."""
-        self.outcome = self.outcome or "CANCELLED"
+    def force(self, skipped: Container[str] = ()) -> None:
+        """Cancels the execution without clean-up.
+
+        In an execution that was closing, clean-up nodes may still have waited for the end of
+        stopped code. Such nodes are cancelled too, unless they are in `skipped`.
+        """
+        rules: dict[str, RunWhen] = {node.id: node.run_when for node in self.workflow.nodes}
         for node_id, state in self.state.items():
-            if state not in FINAL_NODE_STATES:
+            has_waited = (
+                self.outcome is not None
+                and state is NodeState.SKIPPED
+                and rules[node_id] in CLEAN_UP_RULES
+                and node_id not in skipped
+            )
+            if state not in FINAL_NODE_STATES or has_waited:
                 self.state[node_id] = NodeState.CANCELLED
+        self.outcome = self.outcome or "CANCELLED"
 
 
 TIMED_OUT = "ExecutionTimeout"
@@ -64,9 +75,12 @@ class ReferenceCheck(InvariantCheck):
             reference.force()  # cancelled while it was held, so no node has started
         result: str | None = None
         started: set[str] = set()
+        skipped: set[str] = set()
         for event in events:
             if _is_node_start(event):
                 started.add(event.node)
+            if isinstance(event, NodeSkipped):
+                skipped.add(event.node)
             reference.has_run = set(started)  # nodes that only waited for a slot are left out
             if _is_node_end(event):
                 self._settle(execution, reference, event)
@@ -74,7 +88,7 @@ class ReferenceCheck(InvariantCheck):
                 # The execution may already have an outcome, with only its output not stored yet.
                 result = result or reference.outcome or event.outcome
                 if event.is_abrupt:
-                    reference.force()
+                    reference.force(skipped)
                 else:
                     reference.cancel(event.outcome)
         self._compare(execution, reference, result or reference.result)

@@ -205,8 +205,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def size_bytes(self) -> int:
         """Returns the total size of the history entries and of the configs of tasks."""
-        return sum(len(history.entry) for history in self.histories) + sum(
-            len(task.config) for task in self.tasks
+        return sum([len(history.entry) for history in self.histories]) + sum(
+            [len(task.config) for task in self.tasks]
         )
 
 

@@ -81,7 +81,7 @@ class ReadyQueue:
 
     def __init__(self) -> None:
         # All waiting tasks, in the order of arrival.
-        self.entries: OrderedDict[TaskToken, TaskEntry] = OrderedDict()
+        self.entries: dict[TaskToken, TaskEntry] = {}
         # A heap per workflow, in the order of turns, by priority. A discarded task stays in its
         # heap until it comes first or until `_compact` removes it.
         self._heaps: dict[int, WorkflowHeaps] = {}
@@ -102,10 +102,10 @@ class ReadyQueue:
         else:
             heappush(heap, item)
 
-    def pop(self) -> TaskEntry:
-        """Removes and returns the next task of the workflow whose turn it is."""
-        entries = self.entries
-        while True:
+    def pop(self, limit: int) -> list[TaskEntry]:
+        """Removes and returns up to `limit` tasks, one from each workflow in turn."""
+        taken: list[TaskEntry] = []
+        while self.entries and len(taken) < limit:
             priority = max(self._heaps)
             heaps = self._heaps[priority]
             if not heaps:
@@ -113,16 +113,24 @@ class ReadyQueue:
                 continue
             workflow = next(iter(heaps))
             heap = heaps[workflow]
-            while heap:
-                entry = heappop(heap)[-1]
-                if entries.pop(entry.task.token, None) is not None:
-                    if heap:
-                        heaps.move_to_end(workflow)
-                    else:
-                        del heaps[workflow]
-                    return entry
+            taken += self._pop_from(heap, 1 if len(heaps) > 1 else limit - len(taken))
+            if heap:
+                heaps.move_to_end(workflow)
+            else:
+                del heaps[workflow]
+        return taken
+
+    def _pop_from(self, heap: list[SortedEntry], limit: int) -> list[TaskEntry]:
+        """Removes and returns up to `limit` tasks of one workflow, without discarded tasks."""
+        entries = self.entries
+        taken: list[TaskEntry] = []
+        while heap and len(taken) < limit:
+            entry = heappop(heap)[-1]
+            if entries.pop(entry.task.token, None) is None:
                 self._discarded -= 1
-            del heaps[workflow]
+            else:
+                taken.append(entry)
+        return taken
 
     def discard(self, entry: TaskEntry) -> None:
         if self.entries.pop(entry.task.token, None) is not None:
@@ -208,14 +216,14 @@ class ReadyQueues:
     def _pop_many(self, name: str, limit: int) -> list[TaskEntry]:
         """Removes and returns up to `limit` tasks from the only queue that the caller serves."""
         queue = self._queues[name]
-        taken = [queue.pop() for _ in range(min(limit, len(queue.entries)))]
+        taken = queue.pop(limit)
         if not queue.entries:
             del self._queues[name]
         return taken
 
     def _pop_one(self, name: str) -> TaskEntry:
         queue = self._queues.pop(name)
-        entry = queue.pop()
+        [entry] = queue.pop(1)
         if queue.entries:
             self._queues[name] = queue
         return entry

@@ -177,9 +177,12 @@ def _build_task(
     tag = node.resource_tag
     limit = None if tag is None else execution.graph.workflow.rate_limits.get(tag)
     override = execution.configs.get(compiled.index)
-    shared = _NO_SHARED_VALUES if token.item == NO_ITEM else execution.maps[compiled.index].shared
-    needs = execution.needs(compiled.index)
-    inputs = _collect_outputs(context, needs, shared)
+    is_item = token.item != NO_ITEM
+    shared = execution.maps[compiled.index].shared if is_item else _NO_SHARED_VALUES
+    needs = compiled.needs if override is None else override.needs
+    inputs = _collect_outputs(context, needs, shared) if needs else {}
+    started_at = execution.started_at or execution.created_at
+    is_wide = execution.in_flight > WIDE_TASKS
     return TaskMessage(
         token=token,
         handler=node.handler,
@@ -187,13 +190,13 @@ def _build_task(
         config=compiled.config_raw if override is None else override.raw,
         inputs=inputs,
         skipped=() if len(inputs) == len(needs) else _list_skipped(context, needs),
-        parents=_count_parents_with_output(context, compiled.parents),
+        parents=_count_parents_with_output(context, compiled.parents) if needs else 0,
         execution_input=shared.get(INPUT, execution.input),
         workflow=execution.graph.workflow.name,
         version=execution.version,
         labels=execution.labels,
-        execution_started_at=execution.started_at or execution.created_at,
-        item=_encode_item(context, compiled.index, token.item),
+        execution_started_at=started_at,
+        item=_encode_item(context, compiled.index, token.item) if is_item else NO_DATA,
         timeout_s=node.timeout_seconds,
         soft_timeout_s=node.soft_timeout_seconds,
         resource_tag=tag,
@@ -203,9 +206,9 @@ def _build_task(
         cache_ttl_s=node.cache.ttl_seconds if node.cache else 0.0,
         failures=run.failures,
         losses=run.losses,
-        issued_at=context.now,
+        issued_at=context.inputs.now,
         priority=execution.priority,
-        place=_compute_place(context, token),
+        place=_compute_late_place(context) if is_wide and token.attempt == 1 else started_at,
     )
 
 
@@ -215,18 +218,15 @@ WIDE_TASKS = 16
 WIDE_TASKS_PER_SECOND = 16
 
 
-def _compute_place(context: DecisionContext, token: TaskToken) -> float:
-    """Returns the place of a task in its queue: the start of its execution.
+def _compute_late_place(context: DecisionContext) -> float:
+    """Returns the place in its queue of a further task of a wide execution.
 
-    Executions that have started therefore finish before younger executions of the workflow begin.
-    The further tasks of a wide execution get later places, each a little later than the one before,
-    so that a younger execution does not wait for all of them. A task that is issued again keeps the
-    place of its execution.
+    The place of other tasks is the start of their execution. Executions that have started therefore
+    finish before younger executions of the workflow begin. The further tasks of a wide execution
+    get later places, each a little later than the one before, so that a younger execution does not
+    wait for all of them. A task that is issued again keeps the place of its execution.
     """
-    execution = context.execution
-    extra = execution.in_flight - WIDE_TASKS
-    if extra <= 0 or token.attempt > 1:
-        return execution.started_at or execution.created_at
+    extra = context.execution.in_flight - WIDE_TASKS
     return context.now + extra / WIDE_TASKS_PER_SECOND
 
 
@@ -234,8 +234,6 @@ def _collect_outputs(
     context: DecisionContext, needs: tuple[int, ...], shared: Mapping[str, Value]
 ) -> dict[NodeId, Value]:
     """Returns the outputs of the parents, then of the other nodes that the config names."""
-    if not needs:
-        return {}
     nodes, graph = context.execution.nodes, context.execution.graph.nodes
     return {
         (node_id := graph[index].node.id): shared.get(node_id, output)
@@ -256,8 +254,6 @@ def _count_parents_with_output(context: DecisionContext, parents: tuple[int, ...
 
 
 def _encode_item(context: DecisionContext, index: int, item: int) -> msgspec.Raw:
-    if item == NO_ITEM:
-        return NO_DATA
     return msgspec.Raw(_encoder.encode(context.agenda.get_item(index, item)))
 
 

@@ -182,8 +182,13 @@ class CommitBatch:
                 raise _make_too_large_error(effect.task, self.limits)
         if events:
             encoded = encode_parts(events, self.limits.size_bytes - FRAME_BYTES)
-            self.events.setdefault(aggregate_id, []).extend(events)
-            self.parts.setdefault(aggregate_id, []).extend(encoded)
+            earlier = self.events.get(aggregate_id)
+            if earlier is None:
+                self.events[aggregate_id] = list(events)
+                self.parts[aggregate_id] = list(encoded)
+            else:
+                earlier.extend(events)
+                self.parts[aggregate_id].extend(encoded)
             for part in encoded:
                 self.order.append(aggregate_id)
                 self._size += len(part)
