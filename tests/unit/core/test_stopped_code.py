@@ -187,6 +187,31 @@ def test_a_clean_up_node_that_waited_for_a_slot_waits_for_stopped_code() -> None
     assert driver.queued() == ["ready"]
 
 
+def test_a_clean_up_node_waits_for_a_slot_and_then_for_the_items_that_a_clean_up_map_stops() -> (
+    None
+):
+    driver = make_driver(
+        make_workflow(
+            make_node("a"),
+            make_node("each", "a", for_each="[1, 2]", run_when=RunWhen.ALL_SETTLED),
+            make_node("first", "a", run_when=RunWhen.ALL_SETTLED),
+            make_node("tidy", "first", run_when=RunWhen.ALL_SETTLED),
+            max_concurrency=2,
+        )
+    )
+    driver.start_task("a")
+    driver.cancel()
+    driver.end_code("a")
+    driver.finish("first")
+    assert driver.queued() == ["each", "each"]
+
+    driver.fail("each", item=0)
+
+    assert driver.queued() == []  # the code of the other item is being stopped
+    driver.end_code("each")
+    assert driver.queued() == ["tidy"]
+
+
 def test_a_later_stop_extends_the_time_limit() -> None:
     maps = [make_node(name, for_each="[1, 2]") for name in ("m", "n")]
     tidy = make_node("tidy", "m", "n", run_when=RunWhen.ALL_SETTLED)

@@ -61,9 +61,9 @@ def _evaluate_node(context: DecisionContext, index: int) -> None:
     run = execution.nodes[index]
     if run.state is not _PENDING or execution.unsettled_parents[index]:
         return
+    if execution.stopping and _must_wait_for_code(context, index):
+        return
     compiled = execution.graph.nodes[index]
-    if compiled.is_clean_up and execution.stopping:
-        return  # the node is evaluated again once all stopped code has ended
     awaited_blobs = context.agenda.awaited_blobs
     if awaited_blobs:
         # The blob may already be in memory before the command BlobLoaded arrives. The command
@@ -156,9 +156,19 @@ def _issue_next_ready(context: DecisionContext) -> bool:
     index, item = ready.popleft()
     if item == NEXT_MAP_ITEMS:
         issue_next_items(context, index)
-    elif _is_still_ready(context, index, item):
+    elif _is_still_ready(context, index, item) and not _must_wait_for_code(context, index):
         start_attempt(context, index, item)
     return True
+
+
+def _must_wait_for_code(context: DecisionContext, index: int) -> bool:
+    """Returns True for a clean-up node that is to start while stopped code still runs.
+
+    The node is evaluated again once all stopped code has ended.
+    """
+    execution = context.execution
+    is_clean_up = execution.graph.nodes[index].is_clean_up
+    return is_clean_up and bool(execution.stopping) and execution.nodes[index].state is _PENDING
 
 
 def _is_still_ready(context: DecisionContext, index: int, item: int) -> bool:
