@@ -20,7 +20,7 @@ from referencing.jsonschema import DRAFT202012
 
 from runnel.authoring.text_formats import FORMATS, has_encoding, has_format
 from runnel.core.message_text import describe_value, quote_name, shorten
-from runnel.core.values import Json
+from runnel.core.values import Json, find_repeated_item
 
 MESSAGE_CHARS_MAX = 200
 # The most schemas that may describe one value: itself, and those that it reaches by $ref, allOf and
@@ -92,9 +92,8 @@ def _extend_validator(kind: Any) -> Any:
         for keyword in ("$ref", "$dynamicRef")
         if keyword in kind.VALIDATORS
     }
-    return extend(  # type: ignore[no-untyped-call]  # jsonschema leaves it untyped
-        kind, {**references, "contentEncoding": _find_encoding_errors}
-    )
+    own = {"contentEncoding": _find_encoding_errors, "uniqueItems": _find_repeated_items}
+    return extend(kind, {**references, **own})  # type: ignore[no-untyped-call]  # jsonschema leaves it untyped
 
 
 def _limit_keyword(check: Any) -> Any:
@@ -137,6 +136,16 @@ def _find_encoding_errors(
 ) -> Iterator[ValidationError]:
     if isinstance(value, str) and isinstance(encoding, str) and not has_encoding(value, encoding):
         yield ValidationError(f"{describe_value(value)} is not {encoding}")
+
+
+def _find_repeated_items(
+    _validator: object, is_unique: Json, value: Json, _schema: Json
+) -> Iterator[ValidationError]:
+    """Takes the place of the library's check, which compares each pair of objects: 2,000 of them
+    took 10 s.
+    """
+    if is_unique is True and isinstance(value, list) and find_repeated_item(value) is not None:
+        yield ValidationError("it has equal items")
 
 
 def _is_known_dialect(dialect: Json) -> bool:
@@ -239,8 +248,8 @@ def _describe_problem(error: ValidationError) -> str:
 
 def _describe_found(keyword: str, found: Any) -> str:
     if keyword == "uniqueItems":
-        twice = next((item for number, item in enumerate(found) if item in found[:number]), None)
-        return f"{describe_value(twice)} twice"
+        index = find_repeated_item(found) or 0
+        return f"{describe_value(found[index])} twice"
     if isinstance(found, list) and keyword != "type":
         return f"a list of {len(found)} items"
     if isinstance(found, dict) and keyword in ("minProperties", "maxProperties"):
