@@ -15,6 +15,7 @@ import types
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -66,14 +67,18 @@ class ValueType(ABC):
 
 
 @functools.lru_cache(maxsize=4096)
-def _compile_cached(annotation: Any) -> ValueType:
+def _compile_cached(annotation: Any, _text: str) -> ValueType:
     return _compile(annotation, {})
 
 
 def compile_type(annotation: Any) -> ValueType:
-    """Returns the compiled annotation. Each annotation is compiled once."""
+    """Returns the compiled annotation. Each annotation is compiled once.
+
+    The text of the annotation is a part of the key, because `A | B` equals `B | A`, but the order
+    of the members decides.
+    """
     try:
-        return _compile_cached(annotation)
+        return _compile_cached(annotation, "" if isinstance(annotation, type) else repr(annotation))
     except TypeError:  # an annotation that can't be hashed, such as Annotated[int, {}]
         return _compile(annotation, {})
 
@@ -388,6 +393,13 @@ class FieldsType(ValueType):
         return reference
 
 
+# What unions have decoded so far, by the ids of union and value and by path. Union and value are
+# kept too, so that no other object gets their ids. None outside of a union.
+_decoded_parts: ContextVar[dict[tuple[int, int, str], tuple[Any, ...]] | None] = ContextVar(
+    "decoded_parts", default=None
+)
+
+
 class UnionType(ValueType):
     """A union whose members msgspec can't distinguish.
 
@@ -400,6 +412,28 @@ class UnionType(ValueType):
         self.has_sets = any(member.has_sets for member in members)
 
     def decode(self, value: Json, path: str) -> Any:
+        """Decodes each value once per union: a union may contain itself, and each of its members
+        would decode the same parts again.
+        """
+        memo = _decoded_parts.get()
+        if memo is None:
+            token = _decoded_parts.set({})
+            try:
+                return self.decode(value, path)
+            finally:
+                _decoded_parts.reset(token)
+        key = id(self), id(value), path
+        if key not in memo:
+            try:
+                memo[key] = self, value, self._decode_member(value, path)
+            except MismatchError as error:
+                memo[key] = self, value, error
+        *_, decoded = memo[key]
+        if isinstance(decoded, MismatchError):
+            raise decoded
+        return decoded
+
+    def _decode_member(self, value: Json, path: str) -> Any:
         problems: list[MismatchError] = []
         accepted: list[Any] = []
         for member in self._members:
