@@ -72,12 +72,24 @@ encode_value = _encoder.encode
 def encode_sorted(value: Any) -> bytes:
     """Encodes a value with sets as sorted lists, so that equal values have equal JSON.
 
-    Without an order, as between 1 and "a", a set is written as it is iterated.
+    Items without an order, such as 1 and "a", or dataclasses, are sorted by their JSON.
     """
     try:
         return _sorting_encoder.encode(value)
     except TypeError:
-        return _encoder.encode(value)
+        return _encoder.encode(_replace_sets(value))
+
+
+def _replace_sets(value: Any) -> Any:
+    """Returns the value with each set in it replaced by a list that is sorted by JSON."""
+    if isinstance(value, set | frozenset):
+        return sorted(map(_replace_sets, value), key=_sorting_encoder.encode)
+    if isinstance(value, Mapping):
+        return {key: _replace_sets(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_sets(item) for item in value]
+    fields = get_stored_fields(value)
+    return value if fields is None else _replace_sets(fields)
 
 
 def to_json(value: object) -> Json:

@@ -1,0 +1,46 @@
+"""Sets are stored as sorted lists, also if their items have no order."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from runnel.authoring.storable_values import encode_sorted, to_json
+
+NAMES = [f"name-{number:02}" for number in range(30)]
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+
+
+@dataclass
+class Order:
+    items: set[Item]
+    tags: set[str]
+
+
+class Stock(msgspec.Struct, rename="camel"):
+    all_items: frozenset[Item]
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ({Item(name) for name in NAMES}, [{"name": name} for name in NAMES]),
+        (
+            Order({Item(name) for name in NAMES}, set(NAMES)),
+            {"items": [{"name": name} for name in NAMES], "tags": NAMES},
+        ),
+        (
+            [Stock(frozenset(map(Item, NAMES))), {"a": {1, "b", None}}],
+            [{"allItems": [{"name": name} for name in NAMES]}, {"a": ["b", 1, None]}],
+        ),
+        ({frozenset({name, 1}) for name in NAMES}, [[name, 1] for name in NAMES]),
+    ],
+)
+def test_equal_sets_have_equal_json(value: Any, stored: Any) -> None:
+    assert to_json(value) == stored
+    assert msgspec.json.decode(encode_sorted(value)) == stored
