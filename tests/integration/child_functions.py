@@ -48,6 +48,7 @@ def inputs(ctx: Context) -> Any:
 def measure_oddly(ctx: Context) -> str:
     ctx.observe("ratio", math.nan)
     ctx.observe("price", Decimal("1.5"), year=2026)  # type: ignore[arg-type]  # users pass anything
+    ctx.observe("size", 1, file="a\udcff")
     ctx.metrics.count("words", "five")  # type: ignore[arg-type]
     return "done"
 

@@ -121,6 +121,7 @@ def test_odd_measurements_in_a_child_do_not_fail_the_task(child: ChildConnection
     assert [(item.kind, item.value, item.labels) for item in measured] == [
         ("invalid", 0.0, {}),
         ("value", 1.5, {"year": "2026"}),
+        ("value", 1.0, {"file": "a\\udcff"}),
         ("invalid", 0.0, {}),
     ]
 

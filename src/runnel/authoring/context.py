@@ -77,10 +77,15 @@ class TaskMetrics:
     def _record(self, kind: str, name: str, value: float, labels: Mapping[str, object]) -> None:
         """Emits a measurement that can also be sent by a child process, as JSON."""
         number = _convert_number(value)
-        texts = {label: str(item) for label, item in labels.items()}
+        texts = {_make_text(label): _make_text(item) for label, item in labels.items()}
         if number is None:
             kind, number = "invalid", 0.0
-        self._emit(self._task, Measurement(kind, str(name), number, texts))
+        self._emit(self._task, Measurement(kind, _make_text(name), number, texts))
+
+
+def _make_text(value: object) -> str:
+    """Returns a text that UTF-8 can encode. The name of a file may hold other characters."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _convert_number(value: object) -> float | None:
