@@ -129,7 +129,8 @@ class NativeType(ValueType):
     def decode_json(self, data: bytes, path: str) -> Any:
         try:
             return self._decode_json(data)
-        except (msgspec.ValidationError, RecursionError) as error:
+        except (msgspec.ValidationError, RecursionError, TypeError) as error:
+            # TypeError: the items of a set can't be hashed
             _raise_at_part(self._annotation, msgspec.json.decode(data), path)
             raise MismatchError(path, _shorten_msgspec_message(error)) from None
 

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from runnel.authoring.storable_values import encode_sorted, to_json
+from runnel.authoring.value_types import MismatchError, compile_type
 
 NAMES = [f"name-{number:02}" for number in range(30)]
 
@@ -44,3 +45,8 @@ class Stock(msgspec.Struct, rename="camel"):
 def test_equal_sets_have_equal_json(value: Any, stored: Any) -> None:
     assert to_json(value) == stored
     assert msgspec.json.decode(encode_sorted(value)) == stored
+
+
+def test_a_set_of_values_without_a_hash_is_refused_with_its_path() -> None:
+    with pytest.raises(MismatchError, match="items: unhashable type: 'Order'"):
+        compile_type(set[Order]).decode([{"items": [], "tags": []}], "items")
