@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 import jsonschema_specifications  # type: ignore[import-untyped]  # it has no py.typed
@@ -30,6 +31,9 @@ SCHEMAS_PER_VALUE_MAX = 1_000
 # recursive schema may need twice as many for each level of the input.
 REFERENCES_MAX = 1_000
 REFERENCES_PER_VALUE = 50
+
+# The most errors that are reported for one value. To find and describe 100,000 of them takes 10 s.
+ERRORS_MAX = 100
 
 _NON_SCHEMA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})
 _REGISTRY: Registry[Any] = jsonschema_specifications.REGISTRY
@@ -59,7 +63,7 @@ def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> 
     except _TooManyReferencesError:
         return [f"{where}: the check follows too many $ref of the schema; refer to each part once"]
     leaves = (leaf for error in errors for leaf in _expand_alternatives(error))
-    return sorted({_format_error(where, leaf) for leaf in leaves})
+    return sorted({_format_error(where, leaf) for leaf in islice(leaves, ERRORS_MAX)})
 
 
 class _TooManyReferencesError(Exception):
@@ -79,7 +83,7 @@ def _list_errors(root: dict[str, Json], part: dict[str, Json], value: Json) -> l
     token = _references_left.set([REFERENCES_MAX + REFERENCES_PER_VALUE * values])
     try:
         checker = kind(root, registry=_REGISTRY, format_checker=_build_format_checker())
-        return list(checker.evolve(schema=part).iter_errors(value))
+        return list(islice(checker.evolve(schema=part).iter_errors(value), ERRORS_MAX))
     finally:
         _references_left.reset(token)
 

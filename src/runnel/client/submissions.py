@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 INPUTS_MAX = 1_000
 """The maximum number of inputs in one call."""
 PROBLEMS_SHOWN_MAX = 10
+# After so many problems, the further inputs are not checked.
+PROBLEMS_MAX = 1_000
 # Other callers run after this time. The check of one large input may take longer.
 STEP_S_MAX = 0.01
 
@@ -140,7 +142,8 @@ class ExecutionCreator:
     ) -> list[tuple[bytes, bytes]]:
         """Returns each input as JSON, as submitted and with defaults.
 
-        Raises InvalidInputError with the problems of all inputs, and PayloadError.
+        Raises InvalidInputError with the problems of all inputs, at most about PROBLEMS_MAX, and
+        PayloadError.
         """
         payloads: list[tuple[bytes, bytes]] = []
         problems: list[str] = []
@@ -160,6 +163,8 @@ class ExecutionCreator:
                 stored = complete_input(workflow, data, is_checked=is_checked, where=where)
             except InvalidInputError as error:
                 problems += error.problems
+                if len(problems) >= PROBLEMS_MAX:
+                    break
             else:
                 payloads.append((data, stored))
             await self._let_others_run()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runnel.authoring.input_schema import find_value_problems, is_surely_valid
-from runnel.authoring.json_schema import find_schema_problems
+from runnel.authoring.json_schema import ERRORS_MAX, find_schema_problems
 
 LIMIT_S = 1.0
 
@@ -68,3 +68,13 @@ def test_items_are_equal_as_in_json_schema(items: list[Any], is_unique: bool) ->
     schema = {"type": "array", "uniqueItems": True}
 
     assert (find_value_problems(schema, items, where="input") == []) is is_unique
+
+
+def test_a_value_with_many_errors_reports_the_first_ones() -> None:
+    schema = {"type": "array", "items": {"type": "string", "minLength": 1}}
+    began = time.process_time()
+
+    problems = find_value_problems(schema, list(range(100_000)), where="input")
+
+    assert len(problems) == ERRORS_MAX
+    assert time.process_time() - began < LIMIT_S
