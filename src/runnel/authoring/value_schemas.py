@@ -1,4 +1,4 @@
-"""Builds the JSON Schema of types that msgspec converts, and names the parts of a schema."""
+"""Builds the JSON Schema of types that msgspec converts, and reads the parts of types."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -157,3 +157,33 @@ class FormatCompletion:
         if isinstance(info, type_inspection.CollectionType | type_inspection.TupleType):
             return schema.get("type") == "array"
         return type(info) in _TEXT_FORMATS and schema.get("type") == "string"
+
+
+def are_all_parts(
+    info: type_inspection.Type, accepts: Callable[[type_inspection.Type], bool]
+) -> bool:
+    """Returns True if a type and all its parts are accepted."""
+    pending = [info]
+    seen: set[int] = set()
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if not accepts(part):
+            return False
+        pending += _list_parts(part)
+    return True
+
+
+def _list_parts(info: type_inspection.Type) -> Iterator[type_inspection.Type]:
+    for name in info.__struct_fields__:
+        value = getattr(info, name)
+        if isinstance(value, type_inspection.Type):
+            yield value
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, type_inspection.Type):
+                    yield item
+                elif isinstance(item, type_inspection.Field):
+                    yield item.type

@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ from runnel.authoring.type_hints import (
     read_hints,
     unwrap_annotation,
 )
-from runnel.authoring.value_schemas import Definitions, build_native_schemas
+from runnel.authoring.value_schemas import Definitions, are_all_parts, build_native_schemas
 from runnel.core.message_text import describe_value
 from runnel.core.values import Json
 
@@ -518,10 +518,10 @@ def _compile(annotation: Any, memo: Memo, *, is_part: bool = False) -> ValueType
     info = _inspect(annotation)
     if isinstance(info, type_inspection.CustomType):
         return _compile_parts(annotation, memo) or UnknownType(annotation)
-    if info is not None and _are_all(info, _is_plain):
-        return (kind if _are_all(info, _is_known) else PlainType)(annotation)
-    if info is not None and _are_all(info, _is_native):
-        return NativeType(annotation, has_sets=not _are_all(info, _is_no_set))
+    if info is not None and are_all_parts(info, _is_plain):
+        return (kind if are_all_parts(info, _is_known) else PlainType)(annotation)
+    if info is not None and are_all_parts(info, _is_native):
+        return NativeType(annotation, has_sets=not are_all_parts(info, _is_no_set))
     return _compile_parts(annotation, memo) or UnknownType(annotation)
 
 
@@ -540,34 +540,6 @@ def _inspect(annotation: Any) -> type_inspection.Type | None:
         return type_inspection.type_info(annotation)
     except EVALUATION_ERRORS:
         return None
-
-
-def _are_all(info: type_inspection.Type, accepts: Callable[[type_inspection.Type], bool]) -> bool:
-    """Returns True if a type and all its parts are accepted."""
-    pending = [info]
-    seen: set[int] = set()
-    while pending:
-        part = pending.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if not accepts(part):
-            return False
-        pending += _list_parts(part)
-    return True
-
-
-def _list_parts(info: type_inspection.Type) -> Iterator[type_inspection.Type]:
-    for name in info.__struct_fields__:
-        value = getattr(info, name)
-        if isinstance(value, type_inspection.Type):
-            yield value
-        elif isinstance(value, tuple):
-            for item in value:
-                if isinstance(item, type_inspection.Type):
-                    yield item
-                elif isinstance(item, type_inspection.Field):
-                    yield item.type
 
 
 def _is_plain(info: type_inspection.Type) -> bool:
