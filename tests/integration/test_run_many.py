@@ -189,3 +189,24 @@ async def test_the_validators_of_all_inputs_run_before_the_first_execution() -> 
         "inputs[2].day",
     ]
     assert flows.calls == []
+
+
+async def test_other_code_runs_while_many_inputs_are_checked() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.005)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    inputs = [*({"n": number} for number in range(5_000)), {"n": "wrong"}]
+    try:
+        with pytest.raises(InvalidInputError):
+            async for _ in runnel.run_many(flows.doubled, inputs):
+                pass
+    finally:
+        counting.cancel()
+
+    assert turns >= 3  # the check takes about 0.1 s

@@ -200,11 +200,14 @@ async def run_many(
     settings = source.settings
     if source.key is not None:
         raise InputError("run_many: give the batch a name=, instead of run_options(key=...)")
+    given = list(inputs)  # an iterator of the user runs in the thread of the caller
     if isinstance(workflow, TracedWorkflow):
-        inputs = _encode_inputs(workflow, source.workflow, inputs)
-    batch = build_batch(
+        given = _encode_inputs(workflow, source.workflow, given)
+    # The check of 100,000 inputs takes seconds, in which the loop has to renew its leases.
+    batch = await asyncio.to_thread(
+        build_batch,
         source.workflow,
-        inputs,
+        given,
         BatchOptions(
             name=name,
             id_field=id_field,
