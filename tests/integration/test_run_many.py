@@ -197,7 +197,7 @@ async def test_other_code_runs_while_many_inputs_are_checked() -> None:
     async def count_turns() -> None:
         nonlocal turns
         while True:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
             turns += 1
 
     counting = asyncio.create_task(count_turns())
@@ -209,4 +209,4 @@ async def test_other_code_runs_while_many_inputs_are_checked() -> None:
     finally:
         counting.cancel()
 
-    assert turns >= 3  # the check takes about 0.1 s
+    assert turns >= 10  # the check takes about 0.1 s
