@@ -1,6 +1,9 @@
 """Decorated workflows that a batch runs."""
 
+from datetime import date
 from typing import Any
+
+from pydantic import BaseModel, Field, field_validator
 
 from runnel import run_many, task, workflow
 
@@ -40,3 +43,26 @@ async def add_up(numbers: list[int]) -> int:
 @workflow
 def summed(numbers: list[int]) -> int:
     return add_up(numbers)
+
+
+class Positive(BaseModel):
+    n: int = Field(gt=0)
+    words: set[str] = set()
+
+    @field_validator("n")
+    @classmethod
+    def check_small(cls, n: int) -> int:
+        if n > 100:
+            raise ValueError("too large")
+        return n
+
+
+@task(retries=0)
+def double_model(number: Positive, day: date) -> int:
+    calls.append(number.n)
+    return 2 * number.n + day.year
+
+
+@workflow
+def doubled_model(number: Positive, day: date) -> int:
+    return double_model(number, day)

@@ -1,11 +1,13 @@
 """Functions that the process tests run in child processes."""
 
+import math
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,14 @@ def inputs(ctx: Context) -> Any:
     ctx.metrics.gauge("depth", 2.5)
     ctx.logger.warning("from the child")
     return {"parents": dict(ctx.inputs), "input": ctx.execution_input, "key": ctx.idempotency_key}
+
+
+def measure_oddly(ctx: Context) -> str:
+    ctx.observe("ratio", math.nan)
+    ctx.observe("price", Decimal("1.5"), year=2026)  # type: ignore[arg-type]  # users pass anything
+    ctx.observe("size", 1, file="a\udcff")
+    ctx.metrics.count("words", "five")  # type: ignore[arg-type]
+    return "done"
 
 
 def handler(config: Any, ctx: Context) -> Any:

@@ -112,6 +112,20 @@ def test_a_child_sends_log_records_and_metrics_of_the_code(child: ChildConnectio
     assert isinstance(done, JobResult)
 
 
+def test_odd_measurements_in_a_child_do_not_fail_the_task(child: ChildConnection) -> None:
+    *sent, done = child.listen(f"{HERE}:measure_oddly", place=ContextPlace.NAMED)
+
+    assert isinstance(done, JobResult)
+    assert bytes(done.output) == b'"done"'
+    measured = [message.measurement for message in sent if isinstance(message, MetricMessage)]
+    assert [(item.kind, item.value, item.labels) for item in measured] == [
+        ("invalid", 0.0, {}),
+        ("value", 1.5, {"year": "2026"}),
+        ("value", 1.0, {"file": "a\\udcff"}),
+        ("invalid", 0.0, {}),
+    ]
+
+
 def test_a_soft_timeout_interrupts_only_running_code(child: ChildConnection) -> None:
     child.ask(f"{HERE}:square", 1)
     child.process.send_signal(SOFT_TIMEOUT_SIGNAL)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,52 @@ async def test_a_wrong_option_is_refused(given: dict[str, object], sentence: str
 
 async def test_an_empty_list_has_no_results() -> None:
     assert [_ async for _ in runnel.run_many(flows.doubled, [])] == []
+
+
+async def test_inputs_are_converted_by_the_annotations_of_the_workflow() -> None:
+    number = flows.Positive(n=3, words={"a", "b", "c", "d"})
+    inputs = [{"number": number, "day": date(2026, 1, 2)}]
+
+    results = [result async for result in runnel.run_many(flows.doubled_model, inputs)]
+
+    assert [result.output for result in results] == [2032]
+    assert results[0].input == {
+        "number": {"n": 3, "words": ["a", "b", "c", "d"]},
+        "day": "2026-01-02",
+    }
+
+
+async def test_the_validators_of_all_inputs_run_before_the_first_execution() -> None:
+    good = {"number": {"n": 1}, "day": "2026-01-02"}
+    inputs = [good, {**good, "number": {"n": 101}}, {**good, "day": 3}]
+
+    with pytest.raises(InvalidInputError) as caught:
+        async for _ in runnel.run_many(flows.doubled_model, inputs):
+            pass
+
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == [
+        "inputs[1].number.n",
+        "inputs[2].day",
+    ]
+    assert flows.calls == []
+
+
+async def test_other_code_runs_while_many_inputs_are_checked() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    inputs = [*({"n": number} for number in range(5_000)), {"n": "wrong"}]
+    try:
+        with pytest.raises(InvalidInputError):
+            async for _ in runnel.run_many(flows.doubled, inputs):
+                pass
+    finally:
+        counting.cancel()
+
+    assert turns >= 10  # the check takes about 0.1 s

@@ -144,3 +144,25 @@ async def test_a_batch_limits_the_executions_in_flight(engine: Engine, work: Wor
 
     assert len(outcomes) == 12
     assert work.running_most <= 2
+
+
+async def test_other_code_runs_while_large_inputs_are_checked(engine: Engine) -> None:
+    items = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+    flow = make_workflow(make_node("a"), input={"type": "object", "properties": {"x": items}})
+    inputs: list[Any] = [{"x": [*range(1_000), "wrong"]} for _ in range(20)]
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    try:
+        with pytest.raises(InvalidInputError):
+            await engine.client.submit_many(flow, inputs)
+    finally:
+        counting.cancel()
+
+    assert turns >= 6  # each check takes about 15 ms, and others run after 10 ms

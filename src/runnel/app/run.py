@@ -30,6 +30,7 @@ from runnel.authoring.functions import (
     find_import_folder,
     get_main_module_name,
 )
+from runnel.authoring.input_schema import find_value_problems
 from runnel.authoring.payloads import RESERVED_LABEL_PREFIX
 from runnel.client.batch import (
     IN_FLIGHT_MAX,
@@ -43,6 +44,7 @@ from runnel.client.batch import (
     load_result,
 )
 from runnel.client.idempotency import derive_execution_id
+from runnel.client.submissions import format_problems
 from runnel.core.ids import ExecutionId, get_root_id
 from runnel.core.message_text import describe_value, quote_name
 from runnel.core.states import ExecutionState
@@ -52,7 +54,7 @@ from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator
 from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker.slots import TaskSlot, current_slot
-from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
+from runnel.errors import EngineEndedError, InputError, InvalidInputError, WorkflowFailedError
 from runnel.ports import Backend
 from runnel.ports.store import ExecutionHeader
 from runnel.settings import override_settings, read_settings
@@ -198,9 +200,14 @@ async def run_many(
     settings = source.settings
     if source.key is not None:
         raise InputError("run_many: give the batch a name=, instead of run_options(key=...)")
-    batch = build_batch(
+    given = list(inputs)  # an iterator of the user runs in the thread of the caller
+    if isinstance(workflow, TracedWorkflow):
+        given = _encode_inputs(workflow, source.workflow, given)
+    # The check of 100,000 inputs takes seconds, in which the loop has to renew its leases.
+    batch = await asyncio.to_thread(
+        build_batch,
         source.workflow,
-        inputs,
+        given,
         BatchOptions(
             name=name,
             id_field=id_field,
@@ -214,6 +221,30 @@ async def run_many(
     async with aclosing(_run_batch(batch, settings)) as results:
         async for result in results:
             yield result
+
+
+def _encode_inputs(
+    workflow: TracedWorkflow[..., Any], model: Workflow, inputs: Iterable[Any]
+) -> list[Json]:
+    """Returns the inputs as JSON, converted by the annotations of the workflow.
+
+    Raises InvalidInputError with the problems of all inputs.
+    """
+    encoded: list[Json] = []
+    problems: list[str] = []
+    for index, value in enumerate(inputs):
+        is_object = isinstance(value, Mapping)
+        try:
+            encoded.append(workflow.encode_input(value, f"inputs[{index}]") if is_object else value)
+        except InvalidInputError as error:
+            problems += error.problems
+            encoded.append(None)
+    if problems:
+        for index, value in enumerate(encoded):
+            if value is not None and model.input is not None:
+                problems += find_value_problems(model.input, value, where=f"inputs[{index}]")
+        raise InvalidInputError(format_problems("inputs", problems), problems=problems)
+    return encoded
 
 
 async def _run_batch(batch: Batch, settings: Settings) -> AsyncGenerator[BatchResult, None]:

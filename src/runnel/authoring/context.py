@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from math import isfinite
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -23,8 +24,8 @@ PENDING_LOG_CHARS_MAX = 10_000
 class Measurement(msgspec.Struct, frozen=True):
     """One measurement of user code.
 
-    `kind` is 'count' (add `value`), 'gauge' (set to `value`), 'timing' (`value` in seconds) or
-    'value' (one value of a histogram).
+    `kind` is 'count' (add `value`), 'gauge' (set to `value`), 'timing' (`value` in seconds),
+    'value' (one value of a histogram), or 'invalid' (the value is not a finite number).
     """
 
     kind: str
@@ -59,19 +60,43 @@ class TaskMetrics:
 
     def count(self, name: str, n: float = 1, **labels: str) -> None:
         """Adds `n` to a counter."""
-        self._emit(self._task, Measurement("count", name, n, labels))
+        self._record("count", name, n, labels)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Sets a gauge to `value`."""
-        self._emit(self._task, Measurement("gauge", name, value, labels))
+        self._record("gauge", name, value, labels)
 
     def timing(self, name: str, seconds: float, **labels: str) -> None:
         """Records a duration in seconds."""
-        self._emit(self._task, Measurement("timing", name, seconds, labels))
+        self._record("timing", name, seconds, labels)
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Adds a value to a histogram, such as the confidence of an extraction."""
-        self._emit(self._task, Measurement("value", name, value, labels))
+        self._record("value", name, value, labels)
+
+    def _record(self, kind: str, name: str, value: float, labels: Mapping[str, object]) -> None:
+        """Emits a measurement that can also be sent by a child process, as JSON."""
+        number = _convert_number(value)
+        texts = {_make_text(label): _make_text(item) for label, item in labels.items()}
+        if number is None:
+            kind, number = "invalid", 0.0
+        self._emit(self._task, Measurement(kind, _make_text(name), number, texts))
+
+
+def _make_text(value: object) -> str:
+    """Returns a text that UTF-8 can encode. The name of a file may hold other characters."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _convert_number(value: object) -> float | None:
+    """Returns a number, such as a Decimal, as a float; None if it is not a finite number."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]  # the value may be anything
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if isfinite(number) else None
 
 
 class Context:

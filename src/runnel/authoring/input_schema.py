@@ -11,7 +11,7 @@ import msgspec
 
 from runnel.authoring.text_formats import has_encoding, has_format
 from runnel.core.message_text import quote_name
-from runnel.core.values import Json
+from runnel.core.values import Json, find_repeated_item
 from runnel.core.workflow import Workflow
 from runnel.errors import InputError, InvalidInputError
 
@@ -43,6 +43,9 @@ class QuickCheck:
     def __init__(self, root: Json) -> None:
         self._root = root
         self._depth = 0
+        # Whether each part of `$defs` accepts a value, by name and id of the value. Without it, a
+        # union that contains itself checks each level of a value twice as often as the level above.
+        self._known: dict[tuple[str, int], bool] = {}
 
     def accepts(self, schema: Json, value: Json) -> bool:
         if schema is True:
@@ -84,11 +87,16 @@ class QuickCheck:
         name = reference.removeprefix(_REFERENCE_PREFIX)
         if not isinstance(definitions, dict) or name not in definitions:
             return False
-        self._depth += 1
-        try:
-            return self._depth <= _REFERENCES_MAX and self.accepts(definitions[name], value)
-        finally:
-            self._depth -= 1
+        key = name, id(value)
+        if key not in self._known:
+            self._known[key] = False  # a part that refers to itself
+            self._depth += 1
+            try:
+                fits = self._depth <= _REFERENCES_MAX and self.accepts(definitions[name], value)
+            finally:
+                self._depth -= 1
+            self._known[key] = fits
+        return self._known[key]
 
     def is_root(self, schema: dict[str, Json], _value: Json) -> bool:
         return schema is self._root
@@ -108,9 +116,11 @@ class QuickCheck:
     def has_few_items(self, schema: dict[str, Json], value: Json) -> bool:
         return isinstance(value, list) and len(value) <= schema["maxItems"]
 
-    def has_unique_texts(self, _schema: dict[str, Json], value: Json) -> bool:
-        is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return is_list and len(set(value)) == len(value)
+    def has_unique_items(self, _schema: dict[str, Json], value: Json) -> bool:
+        try:
+            return isinstance(value, list) and find_repeated_item(value) is None
+        except RecursionError:
+            return False
 
     def fit_properties(self, schema: dict[str, Json], value: Json) -> bool:
         return isinstance(value, dict) and all(
@@ -147,7 +157,7 @@ _KEYWORD_CHECKS: Mapping[str, Callable[[QuickCheck, dict[str, Json], Json], bool
     "prefixItems": QuickCheck.fit_first_items,
     "minItems": QuickCheck.has_enough_items,
     "maxItems": QuickCheck.has_few_items,
-    "uniqueItems": QuickCheck.has_unique_texts,
+    "uniqueItems": QuickCheck.has_unique_items,
     "properties": QuickCheck.fit_properties,
     "required": QuickCheck.has_required,
     "additionalProperties": QuickCheck.fit_additional_properties,

@@ -2,6 +2,7 @@
 
 import collections.abc
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -121,7 +122,21 @@ def _compile_parameter(hint: Any) -> ValueType | None:
     if typing.get_origin(hint) is list:
         (item,) = typing.get_args(hint)
         hint = list[item | None]  # type: ignore[valid-type]  # a type at run time
-    return compile_type(hint | None if isinstance(hint, type) else typing.Union[hint, None])  # noqa: UP007  # a hint may be a string
+    return compile_type(_make_optional(hint))
+
+
+def _make_optional(hint: Any) -> Any:
+    """Returns the hint with None as its last member.
+
+    `typing.Union` caches its results by equality, and `A | B` equals `B | A`. So the members of a
+    union are passed one by one.
+    """
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.Union[(*typing.get_args(hint), None)]
+    try:
+        return hint | None
+    except TypeError:  # a hint may be a string
+        return typing.Union[hint, None]  # noqa: UP007
 
 
 def read_result_annotation(function: Callable[..., Any]) -> Any:

@@ -22,7 +22,8 @@ def convert_custom(value: Any) -> Any:
     Raises TypeError if JSON can't hold the value.
     """
     if callable(dump := getattr(value, "model_dump", None)):
-        return dump(mode="json")
+        is_model = hasattr(value, PYDANTIC_VALIDATOR)
+        return _dump_model(value) if is_model else dump(mode="json")
     if hasattr(value, "dtype"):
         return value.tolist() if getattr(value, "shape", ()) else value.item()
     if isinstance(value, Mapping):
@@ -38,6 +39,30 @@ def convert_custom(value: Any) -> Any:
     )
 
 
+def _dump_model(model: Any) -> Json:
+    """Returns a Pydantic model as JSON: by field names, as it is read, and with sorted sets."""
+    dumped = model.model_dump(mode="json", by_alias=False)
+    return _sort_sets(dumped, model) if _holds_set(model) else dumped
+
+
+def _sort_sets(dumped: Json, value: Any) -> Json:
+    """Returns the JSON of a value, with the list of each set in it sorted."""
+    if isinstance(value, set | frozenset) and isinstance(dumped, list):
+        try:
+            return sorted(dumped)
+        except TypeError:  # items without an order, such as objects
+            return sorted(dumped, key=encode_sorted)
+    if isinstance(dumped, list) and isinstance(value, list | tuple):
+        return [_sort_sets(item, part) for item, part in zip(dumped, value, strict=False)]
+    if isinstance(dumped, dict) and isinstance(value, Mapping):
+        parts = zip(dumped.items(), value.values(), strict=False)
+        return {key: _sort_sets(item, part) for (key, item), part in parts}
+    if isinstance(dumped, dict):
+        return {name: _sort_sets(item, getattr(value, name, None)) for name, item in dumped.items()}
+    root = getattr(value, "root", None)  # a RootModel is stored as its root
+    return dumped if root is None else _sort_sets(dumped, root)
+
+
 _encoder = msgspec.json.Encoder(enc_hook=convert_custom)
 _sorting_encoder = msgspec.json.Encoder(enc_hook=convert_custom, order="deterministic")
 encode_value = _encoder.encode
@@ -47,12 +72,24 @@ encode_value = _encoder.encode
 def encode_sorted(value: Any) -> bytes:
     """Encodes a value with sets as sorted lists, so that equal values have equal JSON.
 
-    Without an order, as between 1 and "a", a set is written as it is iterated.
+    Items without an order, such as 1 and "a", or dataclasses, are sorted by their JSON.
     """
     try:
         return _sorting_encoder.encode(value)
     except TypeError:
-        return _encoder.encode(value)
+        return _encoder.encode(_replace_sets(value))
+
+
+def _replace_sets(value: Any) -> Any:
+    """Returns the value with each set in it replaced by a list that is sorted by JSON."""
+    if isinstance(value, set | frozenset):
+        return sorted(map(_replace_sets, value), key=_sorting_encoder.encode)
+    if isinstance(value, Mapping):
+        return {key: _replace_sets(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replace_sets(item) for item in value]
+    fields = get_stored_fields(value)
+    return value if fields is None else _replace_sets(fields)
 
 
 def to_json(value: object) -> Json:

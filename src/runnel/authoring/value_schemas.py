@@ -1,4 +1,4 @@
-"""Builds the JSON Schema of types that msgspec converts, and names the parts of a schema."""
+"""Builds the JSON Schema of types that msgspec converts, and reads the parts of types."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as type_inspection
 
+from runnel.authoring.storable_values import to_json
 from runnel.core.values import Json
 
 
@@ -92,7 +93,7 @@ _Fields = (
 
 
 class FormatCompletion:
-    """Adds the format to the schema of each datetime and time.
+    """Adds the format to the schema of each datetime and time, and sorts the sets in defaults.
 
     msgspec leaves the format out, because RFC 3339 has no values without an offset. Runnel accepts
     them, see `text_formats`.
@@ -138,7 +139,9 @@ class FormatCompletion:
                 in_order = schema.get("prefixItems", ())[-len(info.fields) :]
                 by_order = dict(zip((f.encode_name for f in info.fields), in_order, strict=False))
                 for field in info.fields:
-                    yield field.type, (by_name or by_order).get(field.encode_name)
+                    part = (by_name or by_order).get(field.encode_name)
+                    _sort_default(part, field)
+                    yield field.type, part
             case _:
                 return
 
@@ -157,3 +160,41 @@ class FormatCompletion:
         if isinstance(info, type_inspection.CollectionType | type_inspection.TupleType):
             return schema.get("type") == "array"
         return type(info) in _TEXT_FORMATS and schema.get("type") == "string"
+
+
+def _sort_default(schema: Json, field: type_inspection.Field) -> None:
+    """Sorts the sets in the default of a field. Their order differs between processes, and each
+    order would be another version of the workflow.
+    """
+    if isinstance(schema, dict) and "default" in schema and field.default is not msgspec.NODEFAULT:
+        schema["default"] = to_json(field.default)
+
+
+def are_all_parts(
+    info: type_inspection.Type, accepts: Callable[[type_inspection.Type], bool]
+) -> bool:
+    """Returns True if a type and all its parts are accepted."""
+    pending = [info]
+    seen: set[int] = set()
+    while pending:
+        part = pending.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if not accepts(part):
+            return False
+        pending += _list_parts(part)
+    return True
+
+
+def _list_parts(info: type_inspection.Type) -> Iterator[type_inspection.Type]:
+    for name in info.__struct_fields__:
+        value = getattr(info, name)
+        if isinstance(value, type_inspection.Type):
+            yield value
+        elif isinstance(value, tuple):
+            for item in value:
+                if isinstance(item, type_inspection.Type):
+                    yield item
+                elif isinstance(item, type_inspection.Field):
+                    yield item.type

@@ -14,7 +14,8 @@ import sys
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import PurePath
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from runnel.authoring.type_hints import (
     read_hints,
     unwrap_annotation,
 )
-from runnel.authoring.value_schemas import Definitions, build_native_schemas
+from runnel.authoring.value_schemas import Definitions, are_all_parts, build_native_schemas
 from runnel.core.message_text import describe_value
 from runnel.core.values import Json
 
@@ -66,14 +67,18 @@ class ValueType(ABC):
 
 
 @functools.lru_cache(maxsize=4096)
-def _compile_cached(annotation: Any) -> ValueType:
+def _compile_cached(annotation: Any, _text: str) -> ValueType:
     return _compile(annotation, {})
 
 
 def compile_type(annotation: Any) -> ValueType:
-    """Returns the compiled annotation. Each annotation is compiled once."""
+    """Returns the compiled annotation. Each annotation is compiled once.
+
+    The text of the annotation is a part of the key, because `A | B` equals `B | A`, but the order
+    of the members decides.
+    """
     try:
-        return _compile_cached(annotation)
+        return _compile_cached(annotation, "" if isinstance(annotation, type) else repr(annotation))
     except TypeError:  # an annotation that can't be hashed, such as Annotated[int, {}]
         return _compile(annotation, {})
 
@@ -124,7 +129,8 @@ class NativeType(ValueType):
     def decode_json(self, data: bytes, path: str) -> Any:
         try:
             return self._decode_json(data)
-        except (msgspec.ValidationError, RecursionError) as error:
+        except (msgspec.ValidationError, RecursionError, TypeError) as error:
+            # TypeError: the items of a set can't be hashed
             _raise_at_part(self._annotation, msgspec.json.decode(data), path)
             raise MismatchError(path, _shorten_msgspec_message(error)) from None
 
@@ -388,6 +394,13 @@ class FieldsType(ValueType):
         return reference
 
 
+# What unions have decoded so far, by the ids of union and value and by path. Union and value are
+# kept too, so that no other object gets their ids. None outside of a union.
+_decoded_parts: ContextVar[dict[tuple[int, int, str], tuple[Any, ...]] | None] = ContextVar(
+    "decoded_parts", default=None
+)
+
+
 class UnionType(ValueType):
     """A union whose members msgspec can't distinguish.
 
@@ -400,6 +413,28 @@ class UnionType(ValueType):
         self.has_sets = any(member.has_sets for member in members)
 
     def decode(self, value: Json, path: str) -> Any:
+        """Decodes each value once per union: a union may contain itself, and each of its members
+        would decode the same parts again.
+        """
+        memo = _decoded_parts.get()
+        if memo is None:
+            token = _decoded_parts.set({})
+            try:
+                return self.decode(value, path)
+            finally:
+                _decoded_parts.reset(token)
+        key = id(self), id(value), path
+        if key not in memo:
+            try:
+                memo[key] = self, value, self._decode_member(value, path)
+            except MismatchError as error:
+                memo[key] = self, value, error
+        *_, decoded = memo[key]
+        if isinstance(decoded, MismatchError):
+            raise decoded
+        return decoded
+
+    def _decode_member(self, value: Json, path: str) -> Any:
         problems: list[MismatchError] = []
         accepted: list[Any] = []
         for member in self._members:
@@ -483,10 +518,10 @@ def _compile(annotation: Any, memo: Memo, *, is_part: bool = False) -> ValueType
     info = _inspect(annotation)
     if isinstance(info, type_inspection.CustomType):
         return _compile_parts(annotation, memo) or UnknownType(annotation)
-    if info is not None and _are_all(info, _is_plain):
-        return (kind if _are_all(info, _is_known) else PlainType)(annotation)
-    if info is not None and _are_all(info, _is_native):
-        return NativeType(annotation, has_sets=not _are_all(info, _is_no_set))
+    if info is not None and are_all_parts(info, _is_plain):
+        return (kind if are_all_parts(info, _is_known) else PlainType)(annotation)
+    if info is not None and are_all_parts(info, _is_native):
+        return NativeType(annotation, has_sets=not are_all_parts(info, _is_no_set))
     return _compile_parts(annotation, memo) or UnknownType(annotation)
 
 
@@ -505,34 +540,6 @@ def _inspect(annotation: Any) -> type_inspection.Type | None:
         return type_inspection.type_info(annotation)
     except EVALUATION_ERRORS:
         return None
-
-
-def _are_all(info: type_inspection.Type, accepts: Callable[[type_inspection.Type], bool]) -> bool:
-    """Returns True if a type and all its parts are accepted."""
-    pending = [info]
-    seen: set[int] = set()
-    while pending:
-        part = pending.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if not accepts(part):
-            return False
-        pending += _list_parts(part)
-    return True
-
-
-def _list_parts(info: type_inspection.Type) -> Iterator[type_inspection.Type]:
-    for name in info.__struct_fields__:
-        value = getattr(info, name)
-        if isinstance(value, type_inspection.Type):
-            yield value
-        elif isinstance(value, tuple):
-            for item in value:
-                if isinstance(item, type_inspection.Type):
-                    yield item
-                elif isinstance(item, type_inspection.Field):
-                    yield item.type
 
 
 def _is_plain(info: type_inspection.Type) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 
 from runnel.authoring.input_schema import CheckedInput, find_value_problems
 from runnel.authoring.payloads import check_text, encode_payload
+from runnel.authoring.storable_values import to_json
 from runnel.client.execution_lists import iter_headers
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.protocol import Client
@@ -188,9 +189,8 @@ def build_batch(
     check_text(name, "name", chars_max=NAME_CHARS_MAX)
     build_graph(workflow)  # raises InvalidWorkflowError
     graph = compile_canonical(workflow)
-    # Encoded values: a tuple becomes a list, and a dataclass an object.
     values = [
-        (index, msgspec.json.decode(encode_payload(value, where=f"inputs[{index}]")))
+        (index, _convert_input(value, where=f"inputs[{index}]"))
         for index, value in enumerate(inputs)
     ]
     items, problems = build_items(values, graph.workflow, id_field=options.id_field)
@@ -205,6 +205,16 @@ def build_batch(
         in_flight_max=options.in_flight,
         retries_failed=options.retry_failed,
     )
+
+
+def _convert_input(value: Json, *, where: str) -> Json:
+    """Returns a value as JSON stores it: a tuple becomes a list, and a dataclass an object.
+
+    A set becomes a sorted list. Its order differs between processes, and the key of an input must
+    not. Raises PayloadError.
+    """
+    encode_payload(value, where=where)
+    return to_json(value)
 
 
 class BatchOutcome(msgspec.Struct, frozen=True):

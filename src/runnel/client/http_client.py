@@ -278,8 +278,13 @@ class HttpClient:
             source = (await self.library.load_graph(stored.workflow_definition_id)).workflow
         else:
             source = load_remote_workflow(workflow)
-        batch = build_batch(
-            source, inputs, options, labels=labels or {}, default_name=self._make_key()
+        batch = await asyncio.to_thread(
+            build_batch,
+            source,
+            list(inputs),  # an iterator of the user runs in the thread of the caller
+            options,
+            labels=labels or {},
+            default_name=self._make_key(),
         )
         feeder = BatchFeeder(batch, self, self._clock, event_bus=EventBus(), is_over_http=True)
         async for outcome in feeder.run(asyncio.Event()):

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 INPUTS_MAX = 1_000
 """The maximum number of inputs in one call."""
 PROBLEMS_SHOWN_MAX = 10
-# Other callers run after this number of checks: one check takes up to a millisecond.
-CHECKS_PER_STEP = 50
+# After so many problems, the further inputs are not checked.
+PROBLEMS_MAX = 1_000
+# Other callers run after this time. The check of one large input may take longer.
+STEP_S_MAX = 0.01
 
 
 def format_problems(head: str, problems: Sequence[str]) -> str:
@@ -72,6 +74,7 @@ class ExecutionCreator:
         self._payloads = payloads
         self._clock = clock
         self._ids = ids
+        self._turn_began_at = clock.monotonic()
 
     async def create(
         self,
@@ -94,13 +97,13 @@ class ExecutionCreator:
         kept_labels, kept_priority = check_labels(labels), check_priority(priority)
         if keys is None:
             ids = [ExecutionId(self._ids.execution_id()) for _ in payloads]
-            all_labels = [kept_labels] * len(ids)
+            all_labels: list[dict[str, str]] = [kept_labels] * len(ids)
         else:
             ids = [derive_execution_id(workflow.name, key) for key in keys]
-            all_labels = [
-                kept_labels | build_key_labels(key, data)
-                for key, (data, _) in zip(keys, payloads, strict=True)
-            ]
+            all_labels = []
+            for key, (data, _) in zip(keys, payloads, strict=True):
+                all_labels.append(kept_labels | build_key_labels(key, data))
+                await self._let_others_run()
         requested = _Requested(ids, keys, all_labels, hash_)
         known = await self._find_known(requested)
         commands: list[CreateExecution] = []
@@ -139,7 +142,8 @@ class ExecutionCreator:
     ) -> list[tuple[bytes, bytes]]:
         """Returns each input as JSON, as submitted and with defaults.
 
-        Raises InvalidInputError with the problems of all inputs, and PayloadError.
+        Raises InvalidInputError with the problems of all inputs, at most about PROBLEMS_MAX, and
+        PayloadError.
         """
         payloads: list[tuple[bytes, bytes]] = []
         problems: list[str] = []
@@ -159,14 +163,21 @@ class ExecutionCreator:
                 stored = complete_input(workflow, data, is_checked=is_checked, where=where)
             except InvalidInputError as error:
                 problems += error.problems
+                if len(problems) >= PROBLEMS_MAX:
+                    break
             else:
                 payloads.append((data, stored))
-            if index % CHECKS_PER_STEP == CHECKS_PER_STEP - 1:
-                await self._clock.sleep(0)
+            await self._let_others_run()
         if problems:
             head = f"the inputs do not fit workflow {quote_name(workflow.name)}"
             raise InvalidInputError(format_problems(head, problems), problems=problems)
         return payloads
+
+    async def _let_others_run(self) -> None:
+        """Ends this turn of the event loop if it has lasted for STEP_S_MAX."""
+        if self._clock.monotonic() - self._turn_began_at >= STEP_S_MAX:
+            await self._clock.sleep(0)
+            self._turn_began_at = self._clock.monotonic()
 
     async def _find_known(self, requested: _Requested) -> Mapping[ExecutionId, ExecutionHeader]:
         """Returns the executions that exist; raises KeyReusedError if one differs."""

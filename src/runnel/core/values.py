@@ -5,7 +5,7 @@ decoding them. A worker encodes a value once, and each reader decodes it once.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from math import isfinite
 from typing import Any, TypeAlias
 
@@ -77,6 +77,31 @@ def find_non_finite(
     return next(
         ((number_path, number) for number_path, number in numbers if not isfinite(number)), None
     )
+
+
+def find_repeated_item(items: Sequence[Json]) -> int | None:
+    """Returns the index of the first item that is equal to an earlier one, or None.
+
+    As in JSON Schema, 1 equals 1.0 but not true. Raises RecursionError for a deeply nested item.
+    """
+    seen: set[Hashable] = set()
+    for index, item in enumerate(items):
+        key = _make_hashable(item)
+        if key in seen:
+            return index
+        seen.add(key)
+    return None
+
+
+def _make_hashable(value: Json) -> Hashable:
+    if isinstance(value, bool):
+        return bool, value
+    if isinstance(value, dict):
+        return dict, frozenset((key, _make_hashable(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return list, tuple(map(_make_hashable, value))
+    hashable: Hashable = value
+    return hashable
 
 
 # Matches a MessagePack double whose exponent bits are all ones. A part of a text may match as well.

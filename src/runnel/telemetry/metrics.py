@@ -172,6 +172,7 @@ USER_SERIES_MAX = 2_000
 LABEL_CHARS_MAX = 100
 
 _INVALID_CHARS = re.compile(r"[^a-zA-Z0-9_]+")
+_RESERVED_LABELS = frozenset({"le", "quantile"})
 _USER_METRIC_KINDS: Mapping[str, MetricKind] = {
     "count": "counter",
     "gauge": "gauge",
@@ -266,9 +267,15 @@ def _observe(buckets: list[float], value: float, bounds: Sequence[float]) -> Non
 def _build_label_key(labels: Mapping[str, object]) -> LabelKey:
     """Returns names and values alternately, sorted by name."""
     pairs = sorted(
-        (_sanitize_name(name), str(value)[:LABEL_CHARS_MAX]) for name, value in labels.items()
+        (_sanitize_label(name), str(value)[:LABEL_CHARS_MAX]) for name, value in labels.items()
     )
     return tuple(text for pair in pairs for text in pair)
+
+
+def _sanitize_label(name: str) -> str:
+    """Returns a valid name of a label. With a reserved one, Prometheus refuses all metrics."""
+    valid = _sanitize_name(name)
+    return f"label_{valid}" if valid in _RESERVED_LABELS or valid.startswith("__") else valid
 
 
 def _sanitize_name(name: str) -> str:

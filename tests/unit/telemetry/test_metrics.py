@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from runnel.core.effects import TaskMessage
 from runnel.core.events import (
@@ -306,3 +307,13 @@ def test_a_user_metric_keeps_its_first_kind() -> None:
     values = read(metrics)
     assert values["runnel_user_x_total"] == {("python",): 1}
     assert values["runnel_user_metrics_dropped_total"] == {(): 1}
+
+
+def test_reserved_names_of_labels_are_renamed() -> None:
+    metrics = MetricsTelemetry()
+
+    user(metrics, "value", "x", 1, le="a", __name__="b")
+    text = Exposition(metrics.collect_families).render().decode()
+
+    assert 'runnel_user_x_count{handler="python",label___name__="b",label_le="a"} 1.0' in text
+    list(text_string_to_metric_families(text))

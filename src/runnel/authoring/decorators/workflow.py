@@ -233,7 +233,7 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
             raise InputError(
                 f"{self.label}{self._parameters.signature} does not accept this input: {error}"
             ) from None
-        return self._encode_input(bound.arguments)
+        return self.encode_input(bound.arguments)
 
     def decode_result(self, data: bytes) -> Any:
         """Returns the encoded result of an execution in the type that the function returns.
@@ -252,21 +252,22 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
                 f"{self.label}: {error}"
             ) from None
 
-    def _encode_input(self, arguments: Mapping[str, Any]) -> dict[str, Json]:
+    def encode_input(self, arguments: Mapping[str, Any], where: str = "input") -> dict[str, Json]:
         """Returns the arguments as JSON; raises InvalidInputError or PayloadError.
 
         Arguments of plain types are returned unchanged: the client checks them by the schema.
+        `where` names the input in the problems.
         """
         encoded = dict(arguments)
         problems: list[str] = []
         for name, kind in _compile_input_types(self.function).items():
             if arguments.get(name) is None:  # the schema decides whether null fits
                 continue
-            encoded[name] = _encode_argument(arguments[name], f"input.{name}")
-            problems += _find_type_problems(kind, encoded[name], name)
+            encoded[name] = _encode_argument(arguments[name], f"{where}.{name}")
+            problems += _find_type_problems(kind, encoded[name], f"{where}.{name}")
         if problems:
             schema = build_input_schema(self.function, self.label) or {}
-            by_schema = find_value_problems(schema, encoded, where="input")
+            by_schema = find_value_problems(schema, encoded, where=where)
             raise build_input_error(self.name, by_schema or problems)
         return encoded
 
@@ -377,9 +378,9 @@ def _encode_argument(value: object, path: str) -> Json:
         raise PayloadError(f"{path}: the value can't be stored as JSON: {error}") from error
 
 
-def _find_type_problems(kind: ValueType, value: Json, name: str) -> list[str]:
+def _find_type_problems(kind: ValueType, value: Json, path: str) -> list[str]:
     try:
-        kind.decode(value, f"input.{name}")
+        kind.decode(value, path)
     except MismatchError as error:
         return [str(error)]
     return []

@@ -66,8 +66,9 @@ class CommandBatcher(Generic[T]):
             call.exception()  # keeps asyncio from logging it if no caller is left
 
 
-# The maximum number of commands per script call. A longer script would block other clients.
-SEND_BATCH_SIZE = 500
+# The maximum number of commands per script call. A longer script would block other clients. It is
+# the maximum of inputs in one submit, so that the executions of a submit are stored together.
+SEND_BATCH_SIZE = 1_000
 NO_DEADLINE = ""
 
 
@@ -88,13 +89,13 @@ class RedisMailbox:
         blobs: Mapping[str, bytes] = NO_BLOBS,
         requires_definition: bool = False,
     ) -> None:
-        """Sends commands in a batch with other callers, or alone if they have blobs or can be
-        refused.
+        """Sends a command in a batch with other callers. Sends it alone if it has blobs or can be
+        refused, and sends several commands alone.
 
         Other callers therefore neither wait for large values nor get the error of a refused
-        command.
+        command. Up to SEND_BATCH_SIZE commands are stored together, or none of them.
         """
-        if blobs or requires_definition:
+        if blobs or requires_definition or len(commands) > 1:
             await self.deliver(commands, blobs=blobs, of_stored=requires_definition)
         else:
             await self._batcher.send(commands)
