@@ -157,7 +157,8 @@ BUGS = {
     "tasks are taken in the order of arrival": Bug(
         "commit",
         "ARGV[at + 4] .. ' ' .. arrival .. string.format(' %06d', at)",
-        "arrival .. string.format(' %06d', at)",
+        # Two commits may have the same millisecond, but not the same microsecond.
+        "string.format('%s %06d', unpack(redis.call('TIME'))) .. string.format(' %06d', at)",
         Rules.test_the_next_task_of_an_older_execution_comes_before_younger_executions,
     ),
     "a lost claim is never noticed": Bug(
