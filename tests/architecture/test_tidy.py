@@ -51,7 +51,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     # Together 11 ms (2026-11): only a process with a schedule imports them.
     "triggers/cron.py": (rules.imports_on_top,),
     # The engine that callers share outlives the call that opened it; its last user awaits it.
-    "app/engine.py": (rules.tasks_in_groups,),
+    "app/shared_resource.py": (rules.tasks_in_groups,),
     # The feed reader serves changing listeners; the last one awaits its end.
     "notify/feed_reader.py": (rules.tasks_in_groups,),
     # A probe outlives its request if the store hangs.

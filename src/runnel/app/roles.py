@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
-from runnel.app.engine import Engine, StopEvents
+from runnel.app.embedded_engine import EmbeddedEngine, StopEvents
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker
@@ -64,7 +64,7 @@ class WorkerRole:
 class EngineRole:
     """An embedded engine that adopts all free partitions, and its services."""
 
-    def __init__(self, engine: Engine, services: Sequence[Service] = ()) -> None:
+    def __init__(self, engine: EmbeddedEngine, services: Sequence[Service] = ()) -> None:
         self.name = engine.name
         self._engine = engine
         self._services = services

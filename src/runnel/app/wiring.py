@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runnel import __version__
-from runnel.app.engine import ClockAndIds, Engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine
 from runnel.app.process_signals import build_engine_name, build_role_name, get_host_name
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.stores import open_sqlite
@@ -105,13 +105,13 @@ async def build_engine(
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
     serves: bool = False,
-) -> Engine:
+) -> EmbeddedEngine:
     """Builds a durable engine on SQLite, in the data directory of the settings.
 
     With `serves`, the engine also starts the executions that other processes submit.
     """
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
-    return Engine(
+    return EmbeddedEngine(
         await open_sqlite(settings, clock_and_ids.clock, clock_and_ids.ids),
         handlers or build_local_handlers(settings, clock_and_ids.clock),
         clock_and_ids,
@@ -127,12 +127,12 @@ def build_memory_engine(
     *,
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
-) -> Engine:
+) -> EmbeddedEngine:
     """Builds an engine for tests and benchmarks: its data is lost when the process ends."""
     from runnel.backends.memory import MemoryBackend
 
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
-    return Engine(
+    return EmbeddedEngine(
         MemoryBackend(clock_and_ids.clock, clock_and_ids.ids),
         handlers or build_local_handlers(settings, clock_and_ids.clock),
         clock_and_ids,

@@ -28,7 +28,7 @@ from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.client.values import PayloadStorage, complete_input
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
-from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
+from runnel.core.evolve import find_last_end, read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
@@ -94,6 +94,7 @@ def _parse_error(text: str) -> ErrorInfo:
 # owner reads it within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
+_NO_OUTPUT = b"null"
 
 
 # The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
@@ -527,7 +528,24 @@ class StoreClient:
         after `timeout_s`, and NotFoundError at once for an unknown id.
         """
         check_execution_id(execution_id)
-        return await self._waiter.wait(execution_id, timeout_s)
+        return (await self._waiter.wait(execution_id, timeout_s))[0]
+
+    async def wait_for_output(
+        self, execution_id: ExecutionId, *, timeout_s: float | None = None
+    ) -> tuple[ExecutionHeader, bytes]:
+        """Waits as `wait_for_end` does; returns the header and the encoded output.
+
+        Of the history, only the last event is used. The output is `null` unless the execution
+        completed.
+        """
+        check_execution_id(execution_id)
+        header, end = await self._waiter.wait(execution_id, timeout_s)
+        if header.state is not ExecutionState.COMPLETED:
+            return header, _NO_OUTPUT
+        if end is None:
+            end = find_last_end(await self._backend.archive.load(execution_id))
+        output = None if end is None else end.output
+        return header, _NO_OUTPUT if output is None else await self._payloads.load(output)
 
     async def node(
         self,

@@ -12,7 +12,7 @@ import typer
 
 from runnel.api.app import build_api
 from runnel.api.server import listen
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.app.roles import EngineRole, PairedRole, Role, RoleProcess
 from runnel.app.wiring import build_engine, build_scheduler, build_server_handlers
 from runnel.authoring.registry import HandlerRegistry

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.app.roles import OrchestratorRole, Role, RoleProcess, WorkerRole
 from runnel.app.secrets import KnownSecrets, load_worker_secrets
 from runnel.app.stores import (

@@ -1,9 +1,9 @@
 """The embedded engine: orchestrator, worker and store in one process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import msgspec
 
@@ -41,7 +41,7 @@ class StopEvents(msgspec.Struct, frozen=True):
     abort: asyncio.Event
 
 
-class Engine:
+class EmbeddedEngine:
     """An orchestrator and a worker on one backend; `client` submits executions to them."""
 
     def __init__(
@@ -127,6 +127,11 @@ class Engine:
     def _owns(self, partition: int) -> bool:
         return self._orchestrator.owns(partition)
 
+    @property
+    def adopts_all(self) -> bool:
+        """True if the engine takes over every free partition, also while it runs."""
+        return self._adopts is True
+
     def leases(self) -> Sequence[Lease]:
         """Returns the leases of the partitions that this engine owns now."""
         return self._orchestrator.leases()
@@ -187,7 +192,9 @@ class Engine:
 
 
 @asynccontextmanager
-async def run_engine(engine: Engine, *, adopts: AdoptedPartitions = False) -> AsyncIterator[Engine]:
+async def run_engine(
+    engine: EmbeddedEngine, *, adopts: AdoptedPartitions = False
+) -> AsyncIterator[EmbeddedEngine]:
     """Runs the engine inside the block; afterwards drains it and closes its backend."""
     try:
         await engine.claim_home_partition()
@@ -199,86 +206,3 @@ async def run_engine(engine: Engine, *, adopts: AdoptedPartitions = False) -> As
                 engine.stops.drain.set()
     finally:
         await engine.backend.close()
-
-
-# A resource that concurrent calls on one event loop share. The last call closes it.
-
-T = TypeVar("T")
-OpenResource: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
-
-
-class SharedResource(Generic[T]):
-    """A resource that stays open until it is released.
-
-    `ended` is set when it is closed. `error` is the exception that closed it early.
-    """
-
-    def __init__(self, open_: OpenResource[T]) -> None:
-        self.users = 0
-        self.error: Exception | None = None
-        self.ended = asyncio.Event()
-        self._open = open_
-        self._opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._released = asyncio.Event()
-
-    async def run(self) -> None:
-        try:
-            async with self._open() as opened:
-                self._opened.set_result(opened)
-                await self._released.wait()
-        except Exception as error:  # noqa: BLE001  # every user of the resource raises it
-            self.error = error
-        finally:
-            self._opened.cancel()
-            self.ended.set()
-
-    async def wait_until_opened(self) -> T:
-        await asyncio.wait([self._opened])
-        if self.error is not None:
-            raise self.error
-        return self._opened.result()
-
-    def release(self) -> None:
-        self._released.set()
-
-
-class SharedResourcePool(Generic[T]):
-    """Opens a resource for the first user on an event loop, and closes it after the last one."""
-
-    def __init__(self) -> None:
-        self._running: dict[
-            asyncio.AbstractEventLoop, tuple[SharedResource[T], asyncio.Task[None]]
-        ] = {}
-
-    def is_open(self) -> bool:
-        """Returns True if the resource is open on this event loop, or is being opened."""
-        running = self._running.get(asyncio.get_running_loop())
-        return running is not None and not running[1].done()
-
-    @asynccontextmanager
-    async def use(self, open_: OpenResource[T]) -> AsyncIterator[SharedResource[T]]:
-        """Raises the error that closed the resource early, unless the block itself raises."""
-        loop = asyncio.get_running_loop()
-        shared, task = self._get_or_open(loop, open_)
-        shared.users += 1
-        try:
-            yield shared
-        finally:
-            shared.users -= 1
-            if not shared.users:
-                if self._running.get(loop) == (shared, task):
-                    del self._running[loop]
-                shared.release()
-                await asyncio.wait([task])
-        if shared.error is not None:
-            raise shared.error
-
-    def _get_or_open(
-        self, loop: asyncio.AbstractEventLoop, open_: OpenResource[T]
-    ) -> tuple[SharedResource[T], "asyncio.Task[None]"]:
-        running = self._running.get(loop)
-        if running is None or running[1].done():
-            shared = SharedResource(open_)
-            # Not in a task group: the resource may outlive the call that opened it.
-            running = self._running[loop] = shared, loop.create_task(shared.run())
-        return running
