@@ -73,14 +73,14 @@ async def run_shared_engine(engine: EmbeddedEngine, *, dead_after_s: float) -> A
 
 
 async def wait_until_sole_owner(engine: EmbeddedEngine, backend: Backend) -> None:
-    """Waits until this engine owns all partitions and no other worker is registered."""
+    """Waits until this engine owns all work and no other worker is registered."""
     while not await _is_sole_owner(engine, backend):
         await engine.clock.sleep(POLL_INTERVAL_S)
 
 
 async def _is_sole_owner(engine: EmbeddedEngine, backend: Backend) -> bool:
     owned = {lease.partition for lease in engine.leases()}
-    if owned != set(await backend.store.partitions()):
+    if not set(await backend.store.partitions_with_work()) <= owned:
         return False
     return {record.worker for record in await backend.tasks.workers()} <= {engine.name}
 

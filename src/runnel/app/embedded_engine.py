@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker, WorkerOptions
+from runnel.errors import EngineEndedError
 from runnel.notify.event_bus import EventBus
 from runnel.notify.feed_reader import FeedReader
 from runnel.ports import Backend
@@ -146,8 +147,9 @@ class EmbeddedEngine:
     async def _choose_partitions(self) -> Sequence[int]:
         """Returns the home partition if the engine runs tasks, and the partitions to adopt.
 
-        `adopts=True` means all partitions, not only those with unfinished executions: if a process
-        dies before it reads its first command, its partition has only an inbox.
+        `adopts=True` means all partitions with work. The engine gives up a partition whose last
+        execution has ended, so that the next process can use it as its home. Otherwise each restart
+        of a process beside a living one would add a partition.
         """
         if self._runs_tasks:
             await self.claim_home_partition()
@@ -155,7 +157,7 @@ class EmbeddedEngine:
         if isinstance(self._adopts, frozenset):
             adopted = sorted(self._adopts)
         else:
-            adopted = list(await self.backend.store.partitions()) if self._adopts else []
+            adopted = list(await self.backend.store.partitions_with_work()) if self._adopts else []
         return own + [partition for partition in adopted if partition != self._home_partition]
 
     async def adopt_if_free(self, execution_id: ExecutionId) -> None:
@@ -191,18 +193,37 @@ class EmbeddedEngine:
             drained.set()
 
 
+class Service(Protocol):
+    """A background duty of a process, such as the scheduler; see also `engine/services`."""
+
+    async def run(self, stop: asyncio.Event) -> None: ...
+
+
 @asynccontextmanager
 async def run_engine(
-    engine: EmbeddedEngine, *, adopts: AdoptedPartitions = False
+    engine: EmbeddedEngine, *, adopts: AdoptedPartitions = False, services: Sequence[Service] = ()
 ) -> AsyncIterator[EmbeddedEngine]:
-    """Runs the engine inside the block; afterwards drains it and closes its backend."""
+    """Runs the engine inside the block; afterwards drains it and closes its backend.
+
+    Ends the block with EngineEndedError if the engine ends first.
+    """
+    has_left = asyncio.Event()
+
+    async def run() -> None:
+        await engine.run(adopts=adopts)
+        if not has_left.is_set():
+            raise EngineEndedError(reason="its worker was drained")
+
     try:
         await engine.claim_home_partition()
         async with asyncio.TaskGroup() as group:
-            group.create_task(engine.run(adopts=adopts))
+            group.create_task(run())
+            for service in services:
+                group.create_task(service.run(engine.stops.drain))
             try:
                 yield engine
             finally:
+                has_left.set()
                 engine.stops.drain.set()
     finally:
         await engine.backend.close()

@@ -40,7 +40,6 @@ RunContext: TypeAlias = EmbeddedEngine | StoreSession
 SharedContext: TypeAlias = SharedResource[RunContext]
 
 T = TypeVar("T")
-_END = object()
 
 # How often this process checks that the owner of an execution is still alive.
 OWNER_POLL_INTERVAL_S = 0.5
@@ -314,11 +313,12 @@ async def iter_results(
 ) -> AsyncGenerator[T, None]:
     """Yields the items of a generator that runs on the event loop of the engine."""
     try:
-        while (item := await shared.call(_read_next(results))) is not _END:
-            yield item  # type: ignore[misc]  # _END is the only other type
+        while (item := await shared.call(read_next(results))) is not None:
+            yield item
     finally:
         await shared.call(results.aclose())
 
 
-async def _read_next(results: AsyncIterator[T]) -> T | object:
-    return await anext(results, _END)
+async def read_next(items: AsyncIterator[T]) -> T | None:
+    """Returns the next item; None at the end."""
+    return await anext(items, None)

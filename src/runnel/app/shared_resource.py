@@ -28,6 +28,7 @@ class SharedResource(Generic[T]):
         self._stays_open = stays_open
         self._opened: asyncio.Future[T] = self.loop.create_future()
         self._released = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def value(self) -> T:
@@ -38,6 +39,22 @@ class SharedResource(Generic[T]):
     def has_one_user(self) -> bool:
         """True if the resource closes after the call that asks."""
         return self.users == 1 and not self._stays_open
+
+    async def start(self) -> None:
+        """Opens the resource, which stays open until `close`; raises the error of the opening."""
+        # Not in a task group: the resource outlives the call that opens it.
+        self._task = self.loop.create_task(self.run())
+        try:
+            await self.wait_until_opened()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Closes a resource that `start` has opened, and waits until it is closed."""
+        self.release()
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def run(self) -> None:
         try:

@@ -3,11 +3,21 @@
 `SyncClient` and the engine of a `with` block declare their methods with these descriptors.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+)
 from functools import partial
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal
+
+from runnel.client.protocol import Bulk, DeadLetters, Operations, Schedules, Workflows
+from runnel.errors import InputError
 
 C = TypeVar("C")
 P = ParamSpec("P")
@@ -23,6 +33,25 @@ class SyncWrapper(Generic[C]):
 
     portal: BlockingPortal
     client: C
+
+    def call(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Runs the work on the client's event loop, and waits for its result."""
+        return call_in_portal(self.portal, work)
+
+
+def call_in_portal(portal: BlockingPortal, work: Callable[[], Awaitable[R]]) -> R:
+    """Raises InputError if the portal can't be called, because it is closed or in this thread."""
+    try:
+        return portal.call(work)
+    except RuntimeError as error:
+        if str(error) == "This portal is not running":
+            raise InputError("this engine or client is closed; open a new one") from error
+        if str(error) == "This method cannot be called from the event loop thread":
+            raise InputError(
+                "code on the event loop of the engine or client can't block it; make the task a "
+                "plain function, which runs in a thread"
+            ) from error
+        raise
 
 
 class SyncSubWrapper(SyncWrapper[C]):
@@ -51,8 +80,9 @@ class BlockingMethod(Generic[C, P, R]):
             return self
 
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            work = partial(self._method, wrapper.client, *args, **kwargs)
-            result: R = wrapper.portal.call(work)
+            # By name: the method may be one of a protocol, which the client implements.
+            method = getattr(wrapper.client, self._method.__name__)
+            result: R = wrapper.call(partial(method, *args, **kwargs))
             return result
 
         return call
@@ -78,16 +108,71 @@ class IteratingMethod(Generic[C, P, R]):
             return self
 
         def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-            result = self._method(wrapper.client, *args, **kwargs)
+            method = getattr(wrapper.client, self._method.__name__)
+            result = wrapper.call(partial(_begin, method, *args, **kwargs))
             try:
-                while (item := wrapper.portal.call(_read_next, result)) is not _END:
+                while (item := wrapper.call(partial(_read_next, result))) is not _END:
                     yield item  # type: ignore[misc]  # _END is the only other type
             finally:
                 if isinstance(result, AsyncGenerator):
-                    wrapper.portal.call(result.aclose)
+                    wrapper.call(result.aclose)
 
         return call
 
 
+async def _begin(
+    method: Callable[P, AsyncIterator[R]], *args: P.args, **kwargs: P.kwargs
+) -> AsyncIterator[R]:
+    """Calls the method on the event loop, which some methods need."""
+    return method(*args, **kwargs)
+
+
 async def _read_next(iterator: AsyncIterator[R]) -> R | object:
     return await anext(iterator, _END)
+
+
+# The method groups of a client.
+
+
+class SyncSchedules(SyncSubWrapper[Schedules]):
+    add = BlockingMethod(Schedules.add)
+    list = BlockingMethod(Schedules.list)
+    get = BlockingMethod(Schedules.get)
+    pause = BlockingMethod(Schedules.pause)
+    remove = BlockingMethod(Schedules.remove)
+
+
+class SyncDeadLetters(SyncSubWrapper[DeadLetters]):
+    list = IteratingMethod(DeadLetters.list)
+    count = BlockingMethod(DeadLetters.count)
+    get = BlockingMethod(DeadLetters.get)
+    retry = BlockingMethod(DeadLetters.retry)
+    retry_many = BlockingMethod(DeadLetters.retry_many)
+    purge = BlockingMethod(DeadLetters.purge)
+    purge_many = BlockingMethod(DeadLetters.purge_many)
+
+
+class SyncOperations(SyncSubWrapper[Operations]):
+    workers = BlockingMethod(Operations.workers)
+    worker = BlockingMethod(Operations.worker)
+    drain = BlockingMethod(Operations.drain)
+    queues = BlockingMethod(Operations.queues)
+    limits = IteratingMethod(Operations.limits)
+    partitions = BlockingMethod(Operations.partitions)
+    partition_of = BlockingMethod(Operations.partition_of)
+
+
+class SyncBulk(SyncSubWrapper[Bulk]):
+    cancel = IteratingMethod(Bulk.cancel)
+    rerun = IteratingMethod(Bulk.rerun)
+
+
+class SyncWorkflows(SyncSubWrapper[Workflows]):
+    list = BlockingMethod(Workflows.list)
+    versions = BlockingMethod(Workflows.versions)
+    get = BlockingMethod(Workflows.get)
+    activate = BlockingMethod(Workflows.activate)
+    active = BlockingMethod(Workflows.active)
+    load_graph = BlockingMethod(Workflows.load_graph)
+    store = BlockingMethod(Workflows.store)
+    delete = BlockingMethod(Workflows.delete)

@@ -13,27 +13,16 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from runnel.client.blocking import (
     BlockingMethod,
     IteratingMethod,
+    SyncBulk,
+    SyncDeadLetters,
+    SyncOperations,
+    SyncSchedules,
     SyncSubWrapper,
+    SyncWorkflows,
     SyncWrapper,
 )
 from runnel.client.http_client import DEFAULT_RETRIES, HttpClient
-from runnel.client.http_resources import (
-    HttpBulk,
-    HttpDeadLetters,
-    HttpOperations,
-    HttpSchedules,
-    HttpTokens,
-    HttpWebhooks,
-    HttpWorkflows,
-)
-
-
-class SyncSchedules(SyncSubWrapper[HttpSchedules]):
-    add = BlockingMethod(HttpSchedules.add)
-    list = BlockingMethod(HttpSchedules.list)
-    get = BlockingMethod(HttpSchedules.get)
-    pause = BlockingMethod(HttpSchedules.pause)
-    remove = BlockingMethod(HttpSchedules.remove)
+from runnel.client.http_resources import HttpTokens, HttpWebhooks
 
 
 class SyncWebhooks(SyncSubWrapper[HttpWebhooks]):
@@ -43,46 +32,10 @@ class SyncWebhooks(SyncSubWrapper[HttpWebhooks]):
     remove = BlockingMethod(HttpWebhooks.remove)
 
 
-class SyncDeadLetters(SyncSubWrapper[HttpDeadLetters]):
-    list = IteratingMethod(HttpDeadLetters.list)
-    count = BlockingMethod(HttpDeadLetters.count)
-    get = BlockingMethod(HttpDeadLetters.get)
-    retry = BlockingMethod(HttpDeadLetters.retry)
-    retry_many = BlockingMethod(HttpDeadLetters.retry_many)
-    purge = BlockingMethod(HttpDeadLetters.purge)
-    purge_many = BlockingMethod(HttpDeadLetters.purge_many)
-
-
-class SyncOperations(SyncSubWrapper[HttpOperations]):
-    workers = BlockingMethod(HttpOperations.workers)
-    worker = BlockingMethod(HttpOperations.worker)
-    drain = BlockingMethod(HttpOperations.drain)
-    queues = BlockingMethod(HttpOperations.queues)
-    limits = IteratingMethod(HttpOperations.limits)
-    partitions = BlockingMethod(HttpOperations.partitions)
-    partition_of = BlockingMethod(HttpOperations.partition_of)
-
-
-class SyncBulk(SyncSubWrapper[HttpBulk]):
-    cancel = IteratingMethod(HttpBulk.cancel)
-    rerun = IteratingMethod(HttpBulk.rerun)
-
-
 class SyncTokens(SyncSubWrapper[HttpTokens]):
     create = BlockingMethod(HttpTokens.create)
     list = BlockingMethod(HttpTokens.list)
     revoke = BlockingMethod(HttpTokens.revoke)
-
-
-class SyncWorkflows(SyncSubWrapper[HttpWorkflows]):
-    list = BlockingMethod(HttpWorkflows.list)
-    versions = BlockingMethod(HttpWorkflows.versions)
-    get = BlockingMethod(HttpWorkflows.get)
-    activate = BlockingMethod(HttpWorkflows.activate)
-    active = BlockingMethod(HttpWorkflows.active)
-    load_graph = BlockingMethod(HttpWorkflows.load_graph)
-    store = BlockingMethod(HttpWorkflows.store)
-    delete = BlockingMethod(HttpWorkflows.delete)
 
 
 class SyncClient(SyncWrapper[HttpClient]):
