@@ -66,6 +66,7 @@ EXEMPT: dict[str, tuple[Rule, ...]] = {
     # A command or a run uses one or two parts of a client: only these are loaded.
     "client/definitions.py": (rules.imports_on_top,),
     "client/store_client.py": (rules.imports_on_top,),
+    "app/async_engine.py": (rules.imports_on_top,),
     # A process has one role: an embedded engine loads neither services nor triggers.
     "app/wiring.py": (rules.imports_on_top,),
     # Only the packages of the opened store need to be installed.

@@ -1,7 +1,6 @@
 """Decorated workflows for tests of `runnel.Engine`."""
 
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +62,6 @@ def wait_inside() -> Any:
     return waiting.run()
 
 
-@task
-def block(seconds: float) -> float:
-    time.sleep(seconds)
-    return seconds
-
-
 @workflow
 def page(url: str) -> Page:
     return read(url)
@@ -114,8 +107,3 @@ def submits_inside(number: int) -> str:
 @workflow
 def waits_inside() -> Any:
     return wait_inside()
-
-
-@workflow
-def blocked(seconds: float) -> float:
-    return block(seconds)

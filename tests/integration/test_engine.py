@@ -205,9 +205,9 @@ async def test_an_unknown_execution_and_wrong_inputs_are_refused() -> None:
             with pytest.raises(NotFoundError, match="execution 'x'"):
                 await call
         with pytest.raises(InvalidInputError, match="expected a whole number"):
-            await engine.run(flows.doubled, "many")  # type: ignore[arg-type]
+            await engine.run(flows.doubled, "many")  # type: ignore[call-overload]
         with pytest.raises(PayloadError, match="the value is not JSON"):
-            await engine.submit(flows.doubled, object())  # type: ignore[arg-type]
+            await engine.submit(flows.doubled, object())  # type: ignore[call-overload]
         with pytest.raises(InputError, match="expected a @workflow"):
             await engine.run(flows.double)  # type: ignore[call-overload]
         with pytest.raises(InputError, match=r"write runnel\.Engine\(concurrency=\.\.\.\)"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, overload
 import msgspec
 
 from runnel.app.embedded_engine import StopEvents
-from runnel.app.engine_client import EngineClient, WorkflowSource
+from runnel.app.engine_client import EngineClient, PlainWorkflow, WorkflowSource
 from runnel.app.engine_options import EngineOptions
 from runnel.app.run_arguments import (
     RunArguments,
@@ -111,7 +111,7 @@ class AsyncEngine(EngineClient):
     @overload
     async def run(
         self,
-        workflow: WorkflowSource,
+        workflow: PlainWorkflow,
         input: Json = None,
         /,
         *,
@@ -139,7 +139,7 @@ class AsyncEngine(EngineClient):
     @overload
     async def submit(
         self,
-        workflow: WorkflowSource,
+        workflow: PlainWorkflow,
         input: Json = None,
         /,
         *,
@@ -208,8 +208,11 @@ class AsyncEngine(EngineClient):
         plain JSON. Raises WorkflowFailedError, NotFoundError, and TimeoutError after `timeout_s`.
         """
         shared = self._require_open()
-        async with asyncio.timeout(timeout_s):
-            header, data = await wait_for_output(shared, ExecutionId(execution_id))
+        waiting = wait_for_output(shared, ExecutionId(execution_id))
+        if timeout_s is None:
+            header, data = await waiting
+        else:
+            header, data = await shared.value.clock.run_within(timeout_s, waiting)
         check_completed(header)
         known = workflow or self._known.get(header.workflow)
         return msgspec.json.decode(data) if known is None else known.decode_result(data)
@@ -298,7 +301,7 @@ class AsyncEngine(EngineClient):
 
     def _build_plain_arguments(
         self,
-        workflow: WorkflowSource,
+        workflow: PlainWorkflow,
         input: Json = None,
         /,
         *,

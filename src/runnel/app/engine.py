@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from runnel.app.async_engine import AsyncEngine
-from runnel.app.engine_client import WorkflowSource
+from runnel.app.engine_client import PlainWorkflow, WorkflowSource
 from runnel.app.engine_options import EngineOptions
 from runnel.authoring.decorators.workflow import TracedWorkflow
 from runnel.client.blocking import (
@@ -74,7 +74,7 @@ class SyncEngine(SyncWrapper[AsyncEngine]):
     @overload
     def run(
         self,
-        workflow: WorkflowSource,
+        workflow: PlainWorkflow,
         input: Json = None,
         /,
         *,
@@ -92,7 +92,7 @@ class SyncEngine(SyncWrapper[AsyncEngine]):
     @overload
     def submit(
         self,
-        workflow: WorkflowSource,
+        workflow: PlainWorkflow,
         input: Json = None,
         /,
         *,

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from runnel.views.page import Page
     from runnel.views.workflow import StoredWorkflow
 
-WorkflowSource: TypeAlias = Workflow | Graph | TracedWorkflow[..., Any] | WorkflowDAG | Path
-"""A workflow as the methods of an engine take it; a Path names a workflow file."""
+PlainWorkflow: TypeAlias = Workflow | Graph | WorkflowDAG | Path
+"""A workflow without a signature; a Path names a workflow file."""
+WorkflowSource: TypeAlias = PlainWorkflow | TracedWorkflow[..., Any]
 
 
 class EngineClient(ABC):

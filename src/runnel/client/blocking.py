@@ -20,19 +20,20 @@ from runnel.client.protocol import Bulk, DeadLetters, Operations, Schedules, Wor
 from runnel.errors import InputError
 
 C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 _END = object()
 
 
-class SyncWrapper(Generic[C]):
+class SyncWrapper(Generic[C_co]):
     """Base class of blocking wrappers of a client.
 
     `portal` runs calls on the client's event loop.
     """
 
     portal: BlockingPortal
-    client: C
+    client: C_co
 
     def call(self, work: Callable[[], Awaitable[R]]) -> R:
         """Runs the work on the client's event loop, and waits for its result."""
@@ -54,10 +55,10 @@ def call_in_portal(portal: BlockingPortal, work: Callable[[], Awaitable[R]]) -> 
         raise
 
 
-class SyncSubWrapper(SyncWrapper[C]):
+class SyncSubWrapper(SyncWrapper[C_co]):
     """Base class of blocking wrappers of a client's method groups."""
 
-    def __init__(self, portal: BlockingPortal, client: C) -> None:
+    def __init__(self, portal: BlockingPortal, client: C_co) -> None:
         self.portal = portal
         self.client = client
 

@@ -372,17 +372,13 @@ class UnknownExecutionError(RunnelError):
 
 
 class EngineEndedError(RunnelError):
-    """The engine has stopped. If a call waited for an execution, `execution_id` names it.
-
-    The execution is stored. The next engine on the same store resumes it.
-    """
+    """The engine has stopped. `execution_id` is the execution that the call waited for, if any."""
 
     code = "engine_ended"
 
     def __init__(self, execution_id: str = "", *, reason: object = None) -> None:
         what = f" before execution {execution_id} ended" if execution_id else ""
-        why = f": {reason}" if reason is not None and str(reason) else ""
-        super().__init__(f"the engine stopped{what}{why}")
+        super().__init__(f"the engine stopped{what}" + (f": {reason}" if reason else ""))
         self.execution_id = execution_id
 
 
