@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,33 @@ async def test_an_engine_whose_worker_was_drained_raises() -> None:
 
 async def list_workers(engine: AsyncEngine) -> list[str] | None:
     return [worker.worker for worker in await engine.operations.workers()] or None
+
+
+# Several engines on one data directory.
+
+
+async def test_a_living_engine_resumes_the_executions_of_one_that_ended(
+    tmp_path: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It then gives the partition up, so that restarts do not add partitions."""
+    monkeypatch.setenv("ORCHESTRATOR_LEASE_TIMEOUT", "0.5")
+    async with runnel.Engine() as living:
+        for number in range(4):
+            notes = tmp_path / str(number)
+            async with runnel.Engine() as other:
+                execution = await other.submit(flows.approved, str(notes))
+                await wait_until(notes.exists)
+            await living.signal(execution, "approve", {"by": "ada"})
+            assert await living.result(execution) == {"by": "ada", "said": "after"}
+            given_up = partial(is_given_up, living, execution)
+            await wait_for_value(given_up, every_s=0.02, deadline_s=10)
+
+    assert len(list(data_dir.glob("p*.lock"))) == 2
+
+
+async def is_given_up(engine: AsyncEngine, execution_id: ExecutionId) -> bool | None:
+    partition = await engine.operations.partition_of(execution_id)
+    return True if partition.owner is None else None
 
 
 # The functions `runnel.run`, `submit` and `run_many` beside an open engine.

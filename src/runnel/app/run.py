@@ -109,7 +109,7 @@ async def submit(
         async with _use_context(arguments, pool) as shared:
             await shared.wait_until_opened()
             return await submit_to(shared, arguments)
-    engine = await build_engine(arguments.settings)
+    engine = await build_engine(arguments.settings, is_brief=True)
     try:
         await engine.backend.claim_home_partition(engine.name, joins=_runs_submitted_executions)
         return await store_execution(engine, arguments)
@@ -225,7 +225,7 @@ async def _open_context(
         async with open_store_session(settings) as session:
             yield session
         return
-    engine = await build_engine(settings)
+    engine = await build_engine(settings, is_brief=True)
     async with run_engine(engine, adopts=await find_partitions(engine.backend)):
         _open_engines.add(engine.name)
         try:

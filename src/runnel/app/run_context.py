@@ -6,8 +6,9 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from runnel.app.embedded_engine import EmbeddedEngine
@@ -31,7 +32,7 @@ from runnel.core.values import Json
 from runnel.engine.clock import RandomIdGenerator
 from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker.slots import TaskSlot, current_slot
-from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
+from runnel.errors import EngineEndedError, InputError, StoreError, WorkflowFailedError
 from runnel.ports.store import ExecutionHeader
 from runnel.settings.model import Settings
 
@@ -143,20 +144,18 @@ async def wait_for_output(
     EngineEndedError if the engine ends before the execution.
     """
     context = shared.value
+    check_not_ended(shared, execution_id)
+    with suppress(StoreError, TimeoutError):  # most executions end soon, and need no further task
+        return await context.client.wait_for_output(execution_id, timeout_s=OWNER_POLL_INTERVAL_S)
     store_retry = StoreRetry(context.clock, context.event_bus, "runnel.run")
+    adopts = isinstance(context, EmbeddedEngine) and not context.adopts_all
+    wait = partial(_wait, context, execution_id, OWNER_POLL_INTERVAL_S if adopts else None)
     while True:
-        check_not_ended(shared, execution_id)
-        outcome = await store_retry.run(lambda: _wait_briefly(context, execution_id), "wait")
+        if isinstance(context, EmbeddedEngine):
+            await context.adopt_if_free(execution_id)
+        outcome = await shared.call_until_ended(store_retry.run(wait, "wait"), execution_id)
         if outcome is not None:
             return outcome
-        if isinstance(context, EmbeddedEngine) and not context.adopts_all:
-            await context.adopt_if_free(execution_id)
-            continue
-        # Nothing has to be adopted, so a long wait needs no poll.
-        return await shared.call_until_ended(
-            store_retry.run(lambda: context.client.wait_for_output(execution_id), "wait"),
-            execution_id,
-        )
 
 
 def check_not_ended(shared: SharedContext, execution_id: str = "") -> None:
@@ -188,11 +187,11 @@ async def _submit(shared: SharedContext, arguments: RunArguments) -> ExecutionId
     return await store_execution(shared.value, arguments)
 
 
-async def _wait_briefly(
-    context: RunContext, execution_id: ExecutionId
+async def _wait(
+    context: RunContext, execution_id: ExecutionId, timeout_s: float | None
 ) -> tuple[ExecutionHeader, bytes] | None:
     try:
-        return await context.client.wait_for_output(execution_id, timeout_s=OWNER_POLL_INTERVAL_S)
+        return await context.client.wait_for_output(execution_id, timeout_s=timeout_s)
     except TimeoutError:
         return None
 

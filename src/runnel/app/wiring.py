@@ -140,14 +140,16 @@ async def build_engine(
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
     serves: bool = False,
+    is_brief: bool = False,
 ) -> EmbeddedEngine:
     """Builds a durable engine on SQLite, in the data directory of the settings.
 
-    With `serves`, the engine also starts the executions that other processes submit.
+    With `serves`, the engine also starts the executions that other processes submit. `is_brief` is
+    for one call: the next call of this process opens the database faster.
     """
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
     return EmbeddedEngine(
-        await open_sqlite(settings, clock_and_ids.clock, clock_and_ids.ids),
+        await open_sqlite(settings, clock_and_ids.clock, clock_and_ids.ids, keeps_log=is_brief),
         handlers or build_local_handlers(settings, clock_and_ids.clock),
         clock_and_ids,
         settings,
