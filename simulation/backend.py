@@ -103,6 +103,9 @@ class _RemoteStore(_RemotePort):
     async def partitions(self) -> Sequence[int]:
         return range(len(self._connection.server.state.partitions))
 
+    async def partitions_with_work(self) -> Sequence[int]:
+        return await self.partitions()
+
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         return self._connection.server.state.route(aggregate_id)
 

@@ -15,7 +15,7 @@ from runnel.api.app import build_app
 from runnel.api.security.access_control import AccessControl, AccessRules
 from runnel.api.security.tokens import TokenStore
 from runnel.api.state import AppState
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.client.store_client import StoreClient
 from runnel.engine.clock import RandomIdGenerator
 from runnel.ports import Backend

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import ClockAndIds, Engine, run_engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine, run_engine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.app.wiring import build_engine, build_memory_engine
 from runnel.authoring.context import Context
@@ -104,7 +104,7 @@ async def open_engine(
     redis_url: str | None = None,
     environment: HandlerEnvironment | None = None,
     secrets: Mapping[str, str] | None = None,
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     """Runs an engine. On Redis it owns every partition that no other process owns."""
     settings = Settings(
         lease_s=lease_s,
@@ -133,24 +133,28 @@ def flush_redis(request: pytest.FixtureRequest) -> str:
     return server.url
 
 
-async def _build_redis_engine(url: str, settings: Settings, handlers: HandlerRegistry) -> Engine:
+async def _build_redis_engine(
+    url: str, settings: Settings, handlers: HandlerRegistry
+) -> EmbeddedEngine:
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     backend = await RedisBackend.open(
         url, RedisOptions(partitions=REDIS_PARTITIONS), clock=world.clock, ids=world.ids
     )
-    return Engine(backend, handlers, world, settings)
+    return EmbeddedEngine(backend, handlers, world, settings)
 
 
-async def run_to_end(engine: Engine, definition: Workflow, input_: Json = None) -> ExecutionView:
+async def run_to_end(
+    engine: EmbeddedEngine, definition: Workflow, input_: Json = None
+) -> ExecutionView:
     return await wait_for_end(engine, await engine.client.submit(definition, input_))
 
 
-async def wait_for_end(engine: Engine, execution_id: ExecutionId) -> ExecutionView:
+async def wait_for_end(engine: EmbeddedEngine, execution_id: ExecutionId) -> ExecutionView:
     await engine.client.wait_for_end(execution_id, timeout_s=DEADLINE_S)
     return await engine.client.get(execution_id)
 
 
-def watch_completion(engine: Engine, node_id: str) -> asyncio.Event:
+def watch_completion(engine: EmbeddedEngine, node_id: str) -> asyncio.Event:
     """Returns an event that is set once a commit has made the node COMPLETED."""
     completed = asyncio.Event()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncpg
 
-from runnel.app.engine import ClockAndIds, Engine, run_engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine, run_engine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.postgres.database import PostgresOptions
@@ -78,7 +78,9 @@ async def open_archived_backend(
 class ArchivedEngine:
     """An engine with an archiver, and the parts that tests inspect."""
 
-    def __init__(self, engine: Engine, backend: RedisPostgresBackend, archiver: Archiver) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, backend: RedisPostgresBackend, archiver: Archiver
+    ) -> None:
         self.engine = engine
         self.client = engine.client
         self.backend = backend
@@ -142,7 +144,7 @@ async def open_archived_engine(
     settings = Settings(
         lease_s=LEASE_S, worker_concurrency=16, shutdown_timeout_s=0.2, heartbeat_interval_s=0.3
     )
-    engine = Engine(backend, build_registry(work), ClockAndIds(clock, ids), settings)
+    engine = EmbeddedEngine(backend, build_registry(work), ClockAndIds(clock, ids), settings)
     archiver = Archiver(
         backend.journal,
         backend.ledger,

@@ -169,7 +169,6 @@ class SqliteFloorStorage:
         self._db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_TIMEOUT_MS}")
         self._clock = RealClock()
         self._checkpointer = Checkpointer(folder / FILE_NAME, durability)
-        self._checkpointer.start()
         is_threaded = durability == "power"
         self._thread = ThreadPoolExecutor(1) if is_threaded else None
         self._sequence = 0

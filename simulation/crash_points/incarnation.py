@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NoReturn
 
-from runnel.app.engine import Engine, run_engine
+from runnel.app.embedded_engine import EmbeddedEngine, run_engine
 from runnel.app.process_signals import build_engine_name
 from runnel.client.store_client import StoreClient
 from runnel.engine.clock import RealClock
@@ -46,7 +46,7 @@ class StallTolerantClock(RealClock):
 
 
 @asynccontextmanager
-async def run_shared_engine(engine: Engine, *, dead_after_s: float) -> AsyncIterator[None]:
+async def run_shared_engine(engine: EmbeddedEngine, *, dead_after_s: float) -> AsyncIterator[None]:
     """Runs the engine with a reaper inside the block, then drains and closes it."""
     backend = engine.backend
     clock = StallTolerantClock(step_s_max=dead_after_s / POLLS_PER_TIMEOUT)
@@ -72,15 +72,15 @@ async def run_shared_engine(engine: Engine, *, dead_after_s: float) -> AsyncIter
         await backend.close()
 
 
-async def wait_until_sole_owner(engine: Engine, backend: Backend) -> None:
-    """Waits until this engine owns all partitions and no other worker is registered."""
+async def wait_until_sole_owner(engine: EmbeddedEngine, backend: Backend) -> None:
+    """Waits until this engine owns all work and no other worker is registered."""
     while not await _is_sole_owner(engine, backend):
         await engine.clock.sleep(POLL_INTERVAL_S)
 
 
-async def _is_sole_owner(engine: Engine, backend: Backend) -> bool:
+async def _is_sole_owner(engine: EmbeddedEngine, backend: Backend) -> bool:
     owned = {lease.partition for lease in engine.leases()}
-    if owned != set(await backend.store.partitions()):
+    if not set(await backend.store.partitions_with_work()) <= owned:
         return False
     return {record.worker for record in await backend.tasks.workers()} <= {engine.name}
 
@@ -126,7 +126,9 @@ async def _run_incarnation(
     if resumes:
         save_snapshot(journal, storage.summarize(journal))
     settings = storage.settings(journal, detects_failures_fast=resumes or not fault.kills_process)
-    engine = Engine(opened.instrumented, scenario.handlers(journal), world, settings, name=name)
+    engine = EmbeddedEngine(
+        opened.instrumented, scenario.handlers(journal), world, settings, name=name
+    )
     caller = ScenarioCaller(engine, journal)
     async with _run_engine(engine, storage, resumes=resumes):
         if resumes:
@@ -146,7 +148,7 @@ async def _run_incarnation(
 
 
 def _run_engine(
-    engine: Engine, storage: CrashPointStorage, *, resumes: bool
+    engine: EmbeddedEngine, storage: CrashPointStorage, *, resumes: bool
 ) -> AbstractAsyncContextManager[object]:
     if storage.is_shared:
         return run_shared_engine(

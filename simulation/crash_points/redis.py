@@ -8,7 +8,7 @@ from typing import Any
 
 from redis import Redis
 
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.keys import RedisKeyNames
 from runnel.backends.redis.options import RedisOptions

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.authoring.registry import HandlerRegistry
 from runnel.client.store_client import StoreClient
 from runnel.core.events import NodeCancelled, NodeCompleted, NodeFailed, NodeSkipped, NodeWaits
@@ -32,7 +32,7 @@ class ScenarioCaller:
     After a crash, the caller repeats calls without a response.
     """
 
-    def __init__(self, engine: Engine, journal: RunJournal) -> None:
+    def __init__(self, engine: EmbeddedEngine, journal: RunJournal) -> None:
         self.client: StoreClient = engine.client
         self.execution_id = ExecutionId("")
         self._clock = engine.clock

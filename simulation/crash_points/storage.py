@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.database import FILE_NAME
 from runnel.core.codec import decode_entry

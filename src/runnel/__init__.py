@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from runnel import errors
     from runnel.app.decorated import workflow
+    from runnel.app.engine import Engine, lifespan
     from runnel.app.executor import WorkflowExecutor
     from runnel.app.live_execution import StepResult, WorkflowResult
     from runnel.app.rate_limiter import TokenBucketRateLimiter
@@ -54,6 +55,7 @@ __all__ = [
     "Cache",
     "Client",
     "Context",
+    "Engine",
     "ExecutionFilter",
     "HandlerRegistry",
     "InvalidWorkflowError",
@@ -82,6 +84,7 @@ __all__ = [
     "errors",
     "handler",
     "item",
+    "lifespan",
     "load_file",
     "run",
     "run_many",
@@ -97,6 +100,7 @@ __all__ = [
 # The public names of each module.
 _MODULES = {
     "runnel.app.decorated": "workflow",
+    "runnel.app.engine": "Engine lifespan",
     "runnel.app.executor": "WorkflowExecutor",
     "runnel.app.live_execution": "StepResult WorkflowResult",
     "runnel.app.rate_limiter": "TokenBucketRateLimiter",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import run_engine
+from runnel.app.embedded_engine import run_engine
 from runnel.app.wiring import build_engine
 from runnel.authoring.documents import load_file
 from runnel.core.validation.handler_settings import (

@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tests.docs.console import commands_of, matches
 from tests.docs.page_commands import PageCommands
 from tests.docs.test_examples import NAMES, session_of
+from tests.e2e.program import DEADLINE_S, clean_environment
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -78,6 +81,35 @@ def test_the_first_decorated_workflow_is_short_and_says_hello(
 
     assert done.code == 0, done.err
     assert f"{done.out.strip()}\n```" in README
+
+
+CALL_SERVICE = """
+import runnel
+from fastapi.testclient import TestClient
+from service import app
+
+with TestClient(app) as client:
+    response = client.post("/greetings/Ada")
+    execution = response.json()
+    print(response.status_code, client.portal.call(app.state.engine.result, execution))
+"""
+
+
+def test_a_service_runs_the_first_decorated_workflow(tmp_path: Path) -> None:
+    for program in blocks("python"):
+        (tmp_path / program.split()[1]).write_text(program)
+
+    done = subprocess.run(
+        [sys.executable, "-c", CALL_SERVICE],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+    assert done.stdout == "202 HELLO ADA!\n", done.stderr
     assert len([line for line in program.splitlines()[1:] if line]) <= 12
 
 

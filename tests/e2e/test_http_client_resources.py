@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from runnel import Client, SyncClient, WorkflowDAG
+from runnel.client.blocking import SyncBulk, SyncDeadLetters, SyncOperations, SyncSchedules
 from runnel.client.dead_letters import LettersOf
 from runnel.client.http_resources import (
     HttpBulk,
@@ -14,13 +15,7 @@ from runnel.client.http_resources import (
     HttpSchedules,
     HttpWebhooks,
 )
-from runnel.client.sync_client import (
-    SyncBulk,
-    SyncDeadLetters,
-    SyncOperations,
-    SyncSchedules,
-    SyncWebhooks,
-)
+from runnel.client.sync_client import SyncWebhooks
 from runnel.core.states import ExecutionState
 from runnel.errors import ConflictError, InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from runnel.app.engine import ClockAndIds, Engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine
 from runnel.app.wiring import build_scheduler
 from runnel.core.workflow import Workflow
 from runnel.engine.clock import RandomIdGenerator, RealClock
@@ -26,12 +26,12 @@ def make_version(number: int, name: str = "flow") -> Workflow:
     return replace(make_workflow(make_node("a", config={"number": number})), name=name)
 
 
-async def store_versions(engine: Engine, number: int) -> None:
+async def store_versions(engine: EmbeddedEngine, number: int) -> None:
     for version in range(1, number + 1):
         await engine.client.library.store(make_version(version))
 
 
-async def test_the_newest_version_runs_until_a_version_is_activated(engine: Engine) -> None:
+async def test_the_newest_version_runs_until_a_version_is_activated(engine: EmbeddedEngine) -> None:
     library = engine.client.library
     await store_versions(engine, 2)
     before = (await library.find("flow")).version, await library.active("flow")
@@ -48,7 +48,9 @@ async def test_the_newest_version_runs_until_a_version_is_activated(engine: Engi
     assert [item.active_version for item in await library.versions("flow")] == [1, 1, 1]
 
 
-async def test_a_roll_back_and_a_return_to_the_newest_version_are_recorded(engine: Engine) -> None:
+async def test_a_roll_back_and_a_return_to_the_newest_version_are_recorded(
+    engine: EmbeddedEngine,
+) -> None:
     library = engine.client.library
     await store_versions(engine, 3)
     for version, author in ((2, "ada"), (1, "bob"), (None, "cy")):
@@ -65,7 +67,9 @@ async def test_a_roll_back_and_a_return_to_the_newest_version_are_recorded(engin
     ]
 
 
-async def test_the_list_of_workflows_has_the_active_version_on_every_page(engine: Engine) -> None:
+async def test_the_list_of_workflows_has_the_active_version_on_every_page(
+    engine: EmbeddedEngine,
+) -> None:
     library = engine.client.library
     for name in ("a", "b", "c", "d"):
         await library.store(make_version(1, name))
@@ -85,7 +89,7 @@ async def test_the_list_of_workflows_has_the_active_version_on_every_page(engine
 
 
 async def test_webhooks_and_schedules_without_a_version_run_the_active_version(
-    engine: Engine,
+    engine: EmbeddedEngine,
 ) -> None:
     await store_versions(engine, 2)
     await engine.client.library.activate("flow", 1, author="ada")
@@ -108,7 +112,7 @@ async def test_webhooks_and_schedules_without_a_version_run_the_active_version(
         assert (await engine.client.get_header(execution_id)).version == 1
 
 
-async def test_an_unknown_version_is_not_activated(engine: Engine) -> None:
+async def test_an_unknown_version_is_not_activated(engine: EmbeddedEngine) -> None:
     library = engine.client.library
     await store_versions(engine, 1)
 
@@ -121,7 +125,7 @@ async def test_an_unknown_version_is_not_activated(engine: Engine) -> None:
     assert list((await library.active("flow")).activations) == []
 
 
-async def test_a_deleted_workflow_forgets_its_active_version(engine: Engine) -> None:
+async def test_a_deleted_workflow_forgets_its_active_version(engine: EmbeddedEngine) -> None:
     library = engine.client.library
     await store_versions(engine, 2)
     await library.activate("flow", 1, author="ada")
@@ -133,7 +137,7 @@ async def test_a_deleted_workflow_forgets_its_active_version(engine: Engine) -> 
     assert list((await library.active("flow")).activations) == []
 
 
-async def test_concurrent_activations_are_all_recorded_and_bounded(engine: Engine) -> None:
+async def test_concurrent_activations_are_all_recorded_and_bounded(engine: EmbeddedEngine) -> None:
     library = engine.client.library
     await store_versions(engine, 2)
 
@@ -146,7 +150,7 @@ async def test_concurrent_activations_are_all_recorded_and_bounded(engine: Engin
     assert active.activations[0].activated_by == "b24"
 
 
-async def test_an_author_with_control_characters_is_refused(engine: Engine) -> None:
+async def test_an_author_with_control_characters_is_refused(engine: EmbeddedEngine) -> None:
     await store_versions(engine, 1)
 
     with pytest.raises(InputError, match=r"author: expected a printable text, got 'ada.*31m'"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runnel.api.server import ApiRole, RequestTimeoutProtocol, listen
-from runnel.app.engine import StopEvents
+from runnel.app.embedded_engine import StopEvents
 from tests.api import ApiUnderTest, open_api
 
 DEADLINE_S = 20.0

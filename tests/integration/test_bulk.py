@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.client.reruns import RerunSpec
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
@@ -31,23 +31,23 @@ def work() -> WorkHandler:
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     url = flush_redis(request) if request.param == "redis" else None
     async with open_engine(request.param, tmp_path, work, redis_url=url) as opened:
         yield opened
 
 
-async def cancel(engine: Engine, filter_: ExecutionFilter, *, limit: int = 500) -> BulkStep:
+async def cancel(engine: EmbeddedEngine, filter_: ExecutionFilter, *, limit: int = 500) -> BulkStep:
     return await engine.client.many.cancel_step(filter_, reason="all of them", limit=limit)
 
 
 async def rerun(
-    engine: Engine, filter_: ExecutionFilter, kind: RerunSpec | None = None, **how: object
+    engine: EmbeddedEngine, filter_: ExecutionFilter, kind: RerunSpec | None = None, **how: object
 ) -> BulkStep:
     return await engine.client.many.rerun_step(filter_, kind, **how)  # type: ignore[arg-type]  # options of the test
 
 
-async def run_failing(engine: Engine, work: WorkHandler, count: int) -> list[ExecutionId]:
+async def run_failing(engine: EmbeddedEngine, work: WorkHandler, count: int) -> list[ExecutionId]:
     """Runs failing executions of FLOW and returns their ids, the oldest first."""
     work.failures["b"] = [ValueError("bad") for _ in range(count)]
     ids = []
@@ -59,7 +59,7 @@ async def run_failing(engine: Engine, work: WorkHandler, count: int) -> list[Exe
 
 
 async def test_a_bulk_cancel_cancels_all_matching_executions_in_steps(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     gate = work.gate("a")
     ids = [await engine.client.submit(FLOW, labels={"team": "red"}) for _ in range(5)]
@@ -81,7 +81,7 @@ async def test_a_bulk_cancel_cancels_all_matching_executions_in_steps(
 
 
 async def test_repeated_bulk_reruns_rerun_each_failed_execution_once(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     ids = await run_failing(engine, work, 4)
 
@@ -104,7 +104,7 @@ async def test_repeated_bulk_reruns_rerun_each_failed_execution_once(
 
 
 async def test_a_rerun_that_fails_again_is_rerun_by_the_next_call(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     [former] = await run_failing(engine, work, 1)
     work.failures["b"] = [ValueError("still bad")]
@@ -120,7 +120,7 @@ async def test_a_rerun_that_fails_again_is_rerun_by_the_next_call(
 
 
 async def test_another_rerun_spec_or_another_key_starts_another_rerun(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     await run_failing(engine, work, 2)
     first_half = ExecutionFilter(labels={"half": "1"})
@@ -136,7 +136,7 @@ async def test_another_rerun_spec_or_another_key_starts_another_rerun(
 
 
 async def test_an_execution_that_can_not_be_rerun_is_reported_and_the_others_rerun(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.failures["a"] = [ValueError("bad")]
     other = await engine.client.submit(OTHER)
@@ -152,7 +152,7 @@ async def test_an_execution_that_can_not_be_rerun_is_reported_and_the_others_rer
         await wait_for_end(engine, execution_id)
 
 
-async def test_contradictory_filters_are_refused(engine: Engine) -> None:
+async def test_contradictory_filters_are_refused(engine: EmbeddedEngine) -> None:
     with pytest.raises(InputError, match="final executions can't be cancelled"):
         await cancel(engine, ExecutionFilter(states=(S.FAILED,)))
     with pytest.raises(InputError, match="only final executions can be rerun"):

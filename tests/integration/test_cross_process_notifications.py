@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.app.stores import StoreSession, build_store_session
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.events import ExecutionFinished
@@ -25,7 +25,9 @@ CHAIN = make_workflow(make_node("a"), make_node("b", "a"), make_node("c", "b"))
 
 
 @asynccontextmanager
-async def open_observer(engine: Engine, redis_url: str | None) -> AsyncIterator[StoreSession]:
+async def open_observer(
+    engine: EmbeddedEngine, redis_url: str | None
+) -> AsyncIterator[StoreSession]:
     """Opens the store of the engine as another process does."""
     clock = FakeClock()
     if redis_url is None:

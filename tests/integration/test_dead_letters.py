@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.client.dead_letters import (
@@ -48,7 +48,7 @@ PARENT = make_workflow(
 
 
 async def run_failing(
-    engine: Engine, work: WorkHandler, *failing: str, definition: Workflow = PIPELINE
+    engine: EmbeddedEngine, work: WorkHandler, *failing: str, definition: Workflow = PIPELINE
 ) -> tuple[ExecutionId, list[DeadLetter]]:
     """Runs a failing execution, waits for its letters and returns its id and all letters."""
     for name in failing:
@@ -62,13 +62,15 @@ async def run_failing(
     ]
 
 
-async def wait_for_letters(engine: Engine, number: int) -> None:
+async def wait_for_letters(engine: EmbeddedEngine, number: int) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while await engine.backend.archive.count_dead_letters() < number:
             await engine.clock.wait(asyncio.Event(), 0.01)
 
 
-async def test_a_letter_has_a_name_by_which_it_is_found(engine: Engine, work: WorkHandler) -> None:
+async def test_a_letter_has_a_name_by_which_it_is_found(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     execution_id, (only,) = await run_failing(engine, work, "parse")
     archive = engine.backend.archive
 
@@ -83,7 +85,9 @@ async def test_a_letter_has_a_name_by_which_it_is_found(engine: Engine, work: Wo
             await find_letter(archive, unknown)
 
 
-async def test_an_ambiguous_letter_name_is_refused(engine: Engine, work: WorkHandler) -> None:
+async def test_an_ambiguous_letter_name_is_refused(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     execution_id, letters = await run_failing(engine, work, "a", "b", definition=TWO)
 
     with pytest.raises(NotFoundError, match=f"no single.*'{execution_id}/[ab]', '{execution_id}/"):
@@ -94,7 +98,7 @@ async def test_an_ambiguous_letter_name_is_refused(engine: Engine, work: WorkHan
 
 
 async def test_a_retry_runs_the_failed_node_and_deletes_its_letter(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     execution_id, letters = await run_failing(engine, work, "parse")
 
@@ -107,7 +111,7 @@ async def test_a_retry_runs_the_failed_node_and_deletes_its_letter(
 
 
 async def test_repeated_retries_of_one_execution_start_one_rerun(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     execution_id, _ = await run_failing(engine, work, "a", "b", definition=TWO)
     archive = engine.backend.archive
@@ -127,7 +131,7 @@ async def test_repeated_retries_of_one_execution_start_one_rerun(
 
 
 async def test_a_changed_config_is_used_and_stays_for_the_next_retry(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     _, letters = await run_failing(engine, work, "parse")
     work.failures["parse"] = [ValueError("broken again")]
@@ -146,7 +150,7 @@ async def test_a_changed_config_is_used_and_stays_for_the_next_retry(
 
 
 async def test_a_retry_of_a_map_runs_only_the_items_that_did_not_complete(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.failures["each"] = [None, None, ValueError("broken")]
     execution_id = await engine.client.submit(MAP, {"items": [1, 2, 3]})
@@ -168,7 +172,7 @@ async def test_a_retry_of_a_map_runs_only_the_items_that_did_not_complete(
 
 
 async def test_a_letter_of_a_child_is_retried_by_a_rerun_of_its_root(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     execution_id, letters = await run_failing(engine, work, "c", definition=PARENT)
 
@@ -182,7 +186,7 @@ async def test_a_letter_of_a_child_is_retried_by_a_rerun_of_its_root(
 
 
 async def test_a_letter_that_can_not_be_retried_gives_the_reason(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     client, archive = engine.client, engine.backend.archive
     execution_id, (only,) = await run_failing(engine, work, "parse")
@@ -214,7 +218,7 @@ async def test_a_letter_that_can_not_be_retried_gives_the_reason(
 
 
 async def test_a_rerun_deletes_the_letters_of_its_execution(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     execution_id, _ = await run_failing(engine, work, "a", "b", definition=TWO)
 
@@ -225,7 +229,7 @@ async def test_a_rerun_deletes_the_letters_of_its_execution(
 
 
 async def test_a_rerun_with_another_input_leaves_letters_that_can_be_retried(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     execution_id, letters = await run_failing(engine, work, "parse")
     other = await engine.client.rerun(execution_id, input={"text": "other"})
@@ -240,7 +244,7 @@ async def test_a_rerun_with_another_input_leaves_letters_that_can_be_retried(
 
 
 async def test_a_rerun_with_the_same_input_given_again_deletes_the_letters(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     execution_id, _ = await run_failing(engine, work, "parse")
 
@@ -250,7 +254,7 @@ async def test_a_rerun_with_the_same_input_given_again_deletes_the_letters(
 
 
 async def test_a_rerun_of_a_cancelled_retry_does_its_work(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     _, letters = await run_failing(engine, work, "parse")
     gate = work.gate("parse")
@@ -266,7 +270,7 @@ async def test_a_rerun_of_a_cancelled_retry_does_its_work(
 
 
 async def test_a_letter_whose_rerun_completed_is_not_retried(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     execution_id, (letter,) = await run_failing(engine, work, "parse")
     again = await wait_for_end(engine, await engine.client.rerun(execution_id))

@@ -9,8 +9,8 @@ import pytest
 
 import runnel
 from runnel import WorkflowDAG, WorkflowFailedError
-from runnel.app.engine import run_engine
-from runnel.app.run import NESTING_LABEL, NESTING_MAX
+from runnel.app.embedded_engine import run_engine
+from runnel.app.run_context import NESTING_LABEL, NESTING_MAX
 from runnel.app.stores import open_store_session
 from runnel.app.wiring import build_engine
 from runnel.authoring.decorators.workflow import TracedWorkflow

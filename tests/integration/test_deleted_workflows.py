@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.backends.memory import MemoryBackend
 from runnel.client.definitions import VERSION_KNOWN_S
 from runnel.client.reruns import RerunSpec
@@ -35,7 +35,7 @@ def work() -> WorkHandler:
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     url = flush_redis(request) if request.param == "redis" else None
     async with open_engine(request.param, tmp_path, work, redis_url=url) as opened:
         yield opened
@@ -48,7 +48,7 @@ async def list_versions(client: StoreClient, name: str = "flow") -> list[int]:
         return []
 
 
-async def test_the_executions_of_a_deleted_workflow_remain(engine: Engine) -> None:
+async def test_the_executions_of_a_deleted_workflow_remain(engine: EmbeddedEngine) -> None:
     first = await run_to_end(engine, FLOW)
     await run_to_end(engine, CHANGED)
 
@@ -64,7 +64,9 @@ async def test_the_executions_of_a_deleted_workflow_remain(engine: Engine) -> No
         await engine.client.rerun(ExecutionId(first.execution_id), RerunSpec(is_newest=True))
 
 
-async def test_a_workflow_stored_after_its_deletion_gets_the_next_version(engine: Engine) -> None:
+async def test_a_workflow_stored_after_its_deletion_gets_the_next_version(
+    engine: EmbeddedEngine,
+) -> None:
     await run_to_end(engine, FLOW)
     await engine.client.library.delete("flow")
 
@@ -76,7 +78,7 @@ async def test_a_workflow_stored_after_its_deletion_gets_the_next_version(engine
 
 
 async def test_a_deletion_is_refused_while_executions_are_not_final(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     gate = work.gate("a")
     ids = [await engine.client.submit(FLOW) for _ in range(2)]
@@ -204,7 +206,7 @@ async def test_a_process_with_a_cached_version_stores_the_workflow_again_later()
 
 
 async def test_concurrent_runs_by_name_and_deletions_are_atomic(
-    engine: Engine,
+    engine: EmbeddedEngine,
 ) -> None:
     """A started execution runs to its end, and a refused run leaves nothing in the store."""
     client = engine.client
@@ -234,7 +236,7 @@ async def test_concurrent_runs_by_name_and_deletions_are_atomic(
     assert {header.execution_id for header in listed} == started
 
 
-async def test_concurrent_submits_and_deletions_lose_no_execution(engine: Engine) -> None:
+async def test_concurrent_submits_and_deletions_lose_no_execution(engine: EmbeddedEngine) -> None:
     async def submit() -> ExecutionId:
         return await engine.client.submit(FLOW)
 

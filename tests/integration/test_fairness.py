@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.authoring.context import Context
 from runnel.core.ids import ExecutionId
 from runnel.core.retry import RetryPolicy
@@ -44,7 +44,7 @@ def work() -> WorkHandler:
 @pytest.fixture(params=["sqlite", "redis"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     url = flush_redis(request) if request.param == "redis" else None
     async with open_engine(
         request.param, tmp_path, work, concurrency=SLOTS, redis_url=url
@@ -66,7 +66,7 @@ def count_before(calls: list[str], counted: str, first: str) -> int:
 
 
 async def test_the_first_documents_are_saved_while_others_wait_for_a_rate_token(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     extract = make_node("extract", resource_tag="service", retry=ONCE)
     pipeline = make_workflow(extract, make_node("save", "extract"), rate_limits=LIMITS)
@@ -84,7 +84,7 @@ async def test_the_first_documents_are_saved_while_others_wait_for_a_rate_token(
 
 
 async def test_a_rate_limited_backlog_does_not_delay_another_queue(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     limited = make_node("limited", resource_tag="service", queue="limited")
     backlog = make_named("backlog", make_workflow(limited, rate_limits=LIMITS))
@@ -100,7 +100,7 @@ async def test_a_rate_limited_backlog_does_not_delay_another_queue(
 
 
 async def test_a_large_map_does_not_delay_another_workflow_of_its_queue(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     large = make_named("large", make_workflow(make_node("each", for_each="input.items")))
     await engine.client.submit(large, {"items": list(range(ITEMS))})
@@ -113,7 +113,7 @@ async def test_a_large_map_does_not_delay_another_workflow_of_its_queue(
     assert count_before(work.calls, "each", "small") - started <= ITEMS / 4
 
 
-async def hold_all_slots(engine: Engine, work: WorkHandler) -> Callable[[], None]:
+async def hold_all_slots(engine: EmbeddedEngine, work: WorkHandler) -> Callable[[], None]:
     """Occupies every slot; returns a function that frees the slots."""
     gate = work.gate("hold")
     holder = make_named("holder", make_workflow(make_node("hold")))
@@ -123,7 +123,7 @@ async def hold_all_slots(engine: Engine, work: WorkHandler) -> Callable[[], None
     return gate.set
 
 
-async def until_queued(engine: Engine, count: int) -> None:
+async def until_queued(engine: EmbeddedEngine, count: int) -> None:
     async def poll() -> bool | None:
         depths = [record.depth for record in await engine.backend.tasks.queues()]
         return sum(depths) == count or None
@@ -132,7 +132,7 @@ async def until_queued(engine: Engine, count: int) -> None:
 
 
 async def test_a_higher_priority_starts_before_executions_that_wait_longer(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     free_slots = await hold_all_slots(engine, work)
     usual = make_named("usual", make_workflow(make_node("usual")))
@@ -150,7 +150,7 @@ async def test_a_higher_priority_starts_before_executions_that_wait_longer(
 
 
 async def test_a_rerun_and_a_child_have_the_priority_of_their_execution(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     child = make_named("child", make_workflow(make_node("inner")))
     call = make_node("call", handler="workflow", child=child)

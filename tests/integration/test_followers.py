@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runnel import WorkflowDAG, WorkflowExecutor
-from runnel.app.engine import ClockAndIds, Engine, run_engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine, run_engine
 from runnel.app.wiring import build_engine
 from runnel.backends.memory import MemoryBackend
 from runnel.backends.sqlite.store import SqliteStore
@@ -172,7 +172,7 @@ async def test_a_run_ends_after_a_partly_stored_last_batch() -> None:
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     backend = MemoryBackend(world.clock, world.ids, limits=CommitLimits(writes=8))
     settings = Settings(shutdown_timeout_s=0.1, lease_s=3_600)
-    engine = Engine(backend, build_registry(WorkHandler()), world, settings)
+    engine = EmbeddedEngine(backend, build_registry(WorkHandler()), world, settings)
     real = backend.store.commit
 
     async def commit(lease: Lease, commit: Commit) -> None:
@@ -221,7 +221,7 @@ async def test_a_waiter_reads_again_when_a_partition_can_not_be_released(
     assert "closed" in waiting.result()
 
 
-async def _wait_until_closed(engine: Engine, execution_id: ExecutionId) -> str:
+async def _wait_until_closed(engine: EmbeddedEngine, execution_id: ExecutionId) -> str:
     async with asyncio.timeout(DEADLINE_S):
         with pytest.raises(StoreError) as caught:
             await engine.client.wait_for_end(execution_id)

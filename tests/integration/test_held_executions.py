@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.client.idempotency import START_TIMEOUT_S
 from runnel.client.store_client import PICKUP_TIMEOUT_S, StoreClient
 from runnel.core.ids import ExecutionId
@@ -106,7 +106,7 @@ async def test_one_of_two_concurrent_triggers_is_refused(
     assert "only a PENDING execution can be triggered" in "".join(refused)
 
 
-async def _trigger(engine: Engine, execution_id: ExecutionId, key: str) -> str:
+async def _trigger(engine: EmbeddedEngine, execution_id: ExecutionId, key: str) -> str:
     """Triggers the execution and returns the reason of a refusal, or an empty text."""
     try:
         await engine.client.trigger(execution_id, {"who": key, "fill": LARGE})
@@ -137,6 +137,6 @@ async def test_triggers_with_the_same_key_start_the_execution_once(
     assert len(starts) == 1
 
 
-async def _list_starts(engine: Engine, execution_id: ExecutionId) -> list[Any]:
+async def _list_starts(engine: EmbeddedEngine, execution_id: ExecutionId) -> list[Any]:
     history = await engine.client.history(execution_id)
     return [entry for entry in history if entry.event == "ExecutionStarted"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.sqlite.backend import SqliteBackend
@@ -36,7 +36,7 @@ FRAGILE = make_workflow(
 
 
 async def test_a_second_submit_with_the_same_key_is_the_first_execution(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     first = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
     under_way = await engine.client.submit(ONE, {"n": 1}, idempotency_key="order 7")
@@ -50,7 +50,7 @@ async def test_a_second_submit_with_the_same_key_is_the_first_execution(
 
 
 async def test_concurrent_submits_with_one_key_create_one_execution(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     submits = [engine.client.submit(ONE, {"n": 1}, idempotency_key="k") for _ in range(20)]
 
@@ -63,14 +63,14 @@ async def test_concurrent_submits_with_one_key_create_one_execution(
     assert [header.execution_id for header in listed] == [only]
 
 
-async def test_the_order_of_object_keys_does_not_change_an_input(engine: Engine) -> None:
+async def test_the_order_of_object_keys_does_not_change_an_input(engine: EmbeddedEngine) -> None:
     first = await engine.client.submit(ONE, {"n": 1, "m": {"a": 1, "b": 2}}, idempotency_key="k")
     second = await engine.client.submit(ONE, {"m": {"b": 2, "a": 1}, "n": 1}, idempotency_key="k")
 
     assert first == second
 
 
-async def test_a_key_belongs_to_one_workflow(engine: Engine) -> None:
+async def test_a_key_belongs_to_one_workflow(engine: EmbeddedEngine) -> None:
     other = msgspec.structs.replace(ONE, name="other")
 
     ids = {
@@ -82,7 +82,9 @@ async def test_a_key_belongs_to_one_workflow(engine: Engine) -> None:
     assert len(ids) == 3
 
 
-async def test_another_input_or_definition_with_a_used_key_is_refused(engine: Engine) -> None:
+async def test_another_input_or_definition_with_a_used_key_is_refused(
+    engine: EmbeddedEngine,
+) -> None:
     used = await engine.client.submit(ONE, {"n": 1}, idempotency_key="k")
     changed = make_workflow(make_node("a", config={"n": "{{ input.n }}", "m": 1}))
 
@@ -96,12 +98,14 @@ async def test_another_input_or_definition_with_a_used_key_is_refused(engine: En
 
 
 @pytest.mark.parametrize("key", ["", "x" * 501, "\ud800"], ids=["empty", "long", "surrogate"])
-async def test_an_invalid_key_is_refused(engine: Engine, key: str) -> None:
+async def test_an_invalid_key_is_refused(engine: EmbeddedEngine, key: str) -> None:
     with pytest.raises(PayloadError, match="the idempotency key: "):
         await engine.client.submit(ONE, {"n": 1}, idempotency_key=key)
 
 
-async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: WorkHandler) -> None:
+async def test_an_execution_is_rerun_once_for_a_key(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     work.failures["b"] = [ValueError("no"), ValueError("no")]
     former = await engine.client.submit(FRAGILE, {"n": 1}, idempotency_key="k")
     assert (await wait_for_end(engine, former)).status == "FAILED"
@@ -119,7 +123,7 @@ async def test_an_execution_is_rerun_once_for_a_key(engine: Engine, work: WorkHa
     assert completed.labels[KEY_LABEL] == "retry 2"
 
 
-async def test_a_key_belongs_to_one_rerun(engine: Engine) -> None:
+async def test_a_key_belongs_to_one_rerun(engine: EmbeddedEngine) -> None:
     former = await engine.client.submit(FRAGILE, {"n": 1})
     await engine.client.wait_for_end(former)
     whole_rerun = RerunSpec(is_whole=True)
@@ -136,7 +140,7 @@ async def test_a_key_belongs_to_one_rerun(engine: Engine) -> None:
 
 
 async def test_an_interrupted_rerun_is_completed_by_the_next_one(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     """The former caller died after its first message, and the workflow has a new version."""
     newest = RerunSpec(is_newest=True)

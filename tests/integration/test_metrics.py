@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from runnel.app.engine import run_engine
+from runnel.app.embedded_engine import run_engine
 from runnel.app.executor import WorkflowExecutor
 from runnel.app.wiring import build_memory_engine
 from runnel.authoring.builder import WorkflowDAG

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.authoring.context import Context
 from runnel.client.nodes import SHOWN_BYTES_MAX
 from runnel.core.ids import ExecutionId
@@ -41,7 +41,7 @@ def work() -> WorkHandler:
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     url = flush_redis(request) if request.param == "redis" else None
     async with open_engine(
         request.param, tmp_path, work, redis_url=url, secrets={"token": SECRET}
@@ -50,7 +50,7 @@ async def engine(
 
 
 async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     config = {"n": "{{ a.n }}", "key": "{{ secrets.token }}", "say": ["{{ secrets.token }} used"]}
     work.failures["b"] = [ConnectionError("away"), None]
@@ -89,7 +89,7 @@ async def test_attempts_config_inputs_and_log_lines_of_a_node_are_shown(
 
 
 async def test_only_the_last_log_lines_of_an_attempt_are_kept(
-    engine: Engine,
+    engine: EmbeddedEngine,
 ) -> None:
     lines = [f"line {number}" for number in range(100)] + ["x" * 5_000]
     flow = make_workflow(make_node("loud", config={"say": lines}), make_node("silent", config={}))
@@ -109,7 +109,7 @@ async def test_only_the_last_log_lines_of_an_attempt_are_kept(
 
 
 async def test_items_of_a_map_are_shown_in_pages_and_individually(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     flow = make_workflow(
         make_node("list", config={"all": list(range(7))}),
@@ -136,7 +136,7 @@ async def test_items_of_a_map_are_shown_in_pages_and_individually(
 
 
 async def test_a_failed_item_shows_its_error_and_the_others_their_states(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.failures["each"] = [None, ValueError("bad item")]
     flow = make_workflow(
@@ -165,7 +165,7 @@ async def test_a_failed_item_shows_its_error_and_the_others_their_states(
 
 
 async def test_a_node_that_has_not_settled_shows_its_reason_to_wait(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     gate = work.gate("inner")
     flow = make_workflow(
@@ -204,7 +204,7 @@ async def test_a_node_that_has_not_settled_shows_its_reason_to_wait(
     assert (await engine.client.get(ExecutionId(child.child_id))).status == "COMPLETED"
 
 
-async def test_a_cached_result_and_a_large_value_are_marked(engine: Engine) -> None:
+async def test_a_cached_result_and_a_large_value_are_marked(engine: EmbeddedEngine) -> None:
     large, largest = "x" * (INLINE_BYTES_MAX + 1), "y" * (SHOWN_BYTES_MAX + 1)
     flow = make_workflow(
         make_node("a", config={"large": "{{ input.large }}"}),
@@ -225,7 +225,7 @@ async def test_a_cached_result_and_a_large_value_are_marked(engine: Engine) -> N
     assert "bytes: too large to show" in detail.inputs["b"]
 
 
-async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: Engine) -> None:
+async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: EmbeddedEngine) -> None:
     flow = make_workflow(
         make_node("a", config={}), make_node("b", "a", config={"x": "{{ a.nothing }}"})
     )
@@ -238,7 +238,7 @@ async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: Engine
     assert detail.status is NodeState.FAILED
 
 
-async def test_the_error_names_an_unknown_node_or_item(engine: Engine) -> None:
+async def test_the_error_names_an_unknown_node_or_item(engine: EmbeddedEngine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("alpha")))
     id_ = ExecutionId(view.execution_id)
 
@@ -250,7 +250,7 @@ async def test_the_error_names_an_unknown_node_or_item(engine: Engine) -> None:
         await engine.client.node(ExecutionId("nobody"), "alpha")
 
 
-async def test_the_document_of_a_node_has_timestamps_as_text(engine: Engine) -> None:
+async def test_the_document_of_a_node_has_timestamps_as_text(engine: EmbeddedEngine) -> None:
     view = await run_to_end(engine, make_workflow(make_node("a", config={"say": ["hello"]})))
 
     document = build_document(await engine.client.node(ExecutionId(view.execution_id), "a"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import ClockAndIds, Engine, run_engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine, run_engine
 from runnel.backends.blob_files import FileBlobs
 from runnel.backends.memory import MemoryBackend
 from runnel.core.commands import Command, CreateExecution, TaskCompleted
@@ -123,7 +123,7 @@ async def test_a_decision_larger_than_a_commit_is_split_without_loss(writes: int
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     limits = CommitLimits(commands=8, writes=writes, size_bytes=40_000)
     backend = MemoryBackend(world.clock, world.ids, limits=limits)
-    engine = Engine(
+    engine = EmbeddedEngine(
         backend,
         build_registry(WorkHandler()),
         world,
@@ -156,7 +156,7 @@ def test_the_built_in_handlers_are_registered() -> None:
     assert {"input", "output", "data_processor", "python"} <= set(create_builtin_registry().names())
 
 
-async def _bystander_completes(engine: Engine) -> bool:
+async def _bystander_completes(engine: EmbeddedEngine) -> bool:
     return (await run_to_end(engine, make_workflow(make_node("a")))).status == "COMPLETED"
 
 

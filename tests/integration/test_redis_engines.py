@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.backend import RedisBackend
 from runnel.core.ids import ExecutionId
@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest) -> str:
     return flush_redis(request)
 
 
-async def submit_many(engine: Engine, count: int) -> list[ExecutionId]:
+async def submit_many(engine: EmbeddedEngine, count: int) -> list[ExecutionId]:
     return list(await asyncio.gather(*[engine.client.submit(DIAMOND) for _ in range(count)]))
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from runnel.app.engine import ClockAndIds, Engine, StopEvents
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine, StopEvents
 from runnel.app.private_servers.redis import RedisServer
 from runnel.app.wiring import build_worker
 from runnel.backends.redis.backend import RedisBackend
@@ -107,7 +107,7 @@ async def test_a_task_that_never_began_is_not_blamed_for_dead_workers(
 ) -> None:
     world = ClockAndIds(RealClock(), RandomIdGenerator())
     settings = Settings(crashes_max=0, worker_concurrency=SLOTS)
-    engine = Engine(backend, build_registry(WorkHandler()), world, settings)
+    engine = EmbeddedEngine(backend, build_registry(WorkHandler()), world, settings)
     nodes = [make_node(f"n{number}") for number in range(SLOTS)]
     async with asyncio.TaskGroup() as group:
         running = group.create_task(engine.run(adopts=True, runs_tasks=False))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.backends.redis.mailbox import RedisMailbox
@@ -40,7 +40,11 @@ PIPELINE = make_workflow(
 
 
 async def run_failing(
-    engine: Engine, work: WorkHandler, definition: Workflow = PIPELINE, *, text: str = "some"
+    engine: EmbeddedEngine,
+    work: WorkHandler,
+    definition: Workflow = PIPELINE,
+    *,
+    text: str = "some",
 ) -> ExecutionId:
     work.failures["store"] = [ValueError("the disk is full")]
     execution_id = await engine.client.submit(definition, {"text": text}, labels={"team": "x"})
@@ -51,7 +55,7 @@ async def run_failing(
 
 @pytest.mark.parametrize("text", ["some", LARGE], ids=["small", "large"])
 async def test_a_rerun_runs_the_failed_node_and_its_descendants(
-    engine: Engine, work: WorkHandler, text: str
+    engine: EmbeddedEngine, work: WorkHandler, text: str
 ) -> None:
     former = await run_failing(engine, work, text=text)
 
@@ -68,7 +72,7 @@ async def test_a_rerun_runs_the_failed_node_and_its_descendants(
 
 
 async def test_a_completed_execution_is_rerun_completely_or_from_a_node(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     first = await run_to_end(engine, PIPELINE, {"text": "some"})
     former = ExecutionId(first.execution_id)
@@ -83,7 +87,7 @@ async def test_a_completed_execution_is_rerun_completely_or_from_a_node(
 
 
 async def test_a_rerun_with_another_input_runs_all_nodes_by_default(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     former = await run_failing(engine, work)
 
@@ -101,7 +105,7 @@ async def test_a_rerun_with_another_input_runs_all_nodes_by_default(
 
 
 async def test_a_rerun_with_the_newest_version_runs_the_changed_nodes(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     former = await run_failing(engine, work)
     changed = make_workflow(
@@ -120,7 +124,9 @@ async def test_a_rerun_with_the_newest_version_runs_the_changed_nodes(
     assert work.calls == ["store", "tell"]
 
 
-async def test_a_config_is_replaced_for_this_rerun_only(engine: Engine, work: WorkHandler) -> None:
+async def test_a_config_is_replaced_for_this_rerun_only(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     former = await run_failing(engine, work)
     edited = RerunSpec(configs={"store": {"text": "{{ fetch.text }}!"}})
 
@@ -133,7 +139,7 @@ async def test_a_config_is_replaced_for_this_rerun_only(engine: Engine, work: Wo
 
 
 async def test_a_rerun_of_a_rerun_reuses_the_results_of_both(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     former = await run_failing(engine, work, text=LARGE)
     work.failures["tell"] = [ValueError("no listener")]
@@ -147,7 +153,7 @@ async def test_a_rerun_of_a_rerun_reuses_the_results_of_both(
 
 
 async def test_only_items_that_did_not_complete_run_again(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     definition = make_workflow(
         make_node("list", handler="input"),
@@ -166,7 +172,7 @@ async def test_only_items_that_did_not_complete_run_again(
 
 
 async def test_the_results_of_large_graphs_are_reused_in_parts(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     count = 40
     texts = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.backends.local.tasks import LocalResultCache
 from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import Cache, RateLimit, Workflow
@@ -25,7 +25,7 @@ def make_cached_workflow(**fields: object) -> Workflow:
     return make_workflow(make_node("a", **options), make_node("b", "a"))  # type: ignore[arg-type]
 
 
-async def test_a_missing_value_in_a_key_names_the_key(engine: Engine) -> None:
+async def test_a_missing_value_in_a_key_names_the_key(engine: EmbeddedEngine) -> None:
     node = make_node("a", config={"v": 1}, cache=Cache(key="{{ input.user }}"))
 
     view = await run_to_end(engine, make_workflow(node), {})
@@ -34,7 +34,7 @@ async def test_a_missing_value_in_a_key_names_the_key(engine: Engine) -> None:
 
 
 async def test_a_cached_node_with_the_same_config_runs_once(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     first = await run_to_end(engine, make_cached_workflow(), {"n": 1})
     second = await run_to_end(engine, make_cached_workflow(), {"n": 1, "other": 2})
@@ -48,7 +48,7 @@ async def test_a_cached_node_with_the_same_config_runs_once(
 
 
 async def test_a_cache_hit_is_in_the_history_and_uses_no_token_of_a_rate_limit(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     slow = RateLimit(rate_per_second=0.01, burst=1)
     definition = make_workflow(
@@ -66,7 +66,7 @@ async def test_a_cache_hit_is_in_the_history_and_uses_no_token_of_a_rate_limit(
 
 
 async def test_the_cache_key_includes_the_outputs_of_parents_unless_it_is_set(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     def make_child_workflow(cache: Cache) -> Workflow:
         return make_workflow(make_node("in", handler="input"), make_node("a", "in", cache=cache))
@@ -83,7 +83,9 @@ async def test_the_cache_key_includes_the_outputs_of_parents_unless_it_is_set(
     assert work.calls == ["a"]
 
 
-async def test_items_of_a_map_share_cached_results(engine: Engine, work: WorkHandler) -> None:
+async def test_items_of_a_map_share_cached_results(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     definition = make_workflow(
         make_node("a", for_each="input.list", config={"n": "{{ item }}"}, cache=Cache()),
         max_concurrency=1,
@@ -96,7 +98,7 @@ async def test_items_of_a_map_share_cached_results(engine: Engine, work: WorkHan
 
 
 async def test_a_failure_is_not_cached_and_a_large_result_is_cached_in_a_blob(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     large = {"text": "l" * 400_000}
     definition = make_workflow(make_node("a", config=large, cache=Cache(), retry=ONCE))

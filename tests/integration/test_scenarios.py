@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.core.retry import RetryPolicy
 from runnel.core.run_when import RunWhen
 from runnel.core.workflow import OnFailure, RateLimit, Workflow
@@ -32,7 +32,7 @@ def work() -> WorkHandler:
 @pytest.fixture(params=["memory", "sqlite", "redis", "redis and postgres"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, work: WorkHandler
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     kind = str(request.param)
     if kind == "redis and postgres":
         redis = request.getfixturevalue("shared_redis")
@@ -45,7 +45,7 @@ async def engine(
         yield opened
 
 
-async def test_a_linear_chain_passes_its_data_from_node_to_node(engine: Engine) -> None:
+async def test_a_linear_chain_passes_its_data_from_node_to_node(engine: EmbeddedEngine) -> None:
     definition = make_workflow(
         make_node("a", handler="input"),
         make_node("b", "a", config={"twice": ["{{ a.x }}", "{{ a.x }}"]}),
@@ -59,7 +59,7 @@ async def test_a_linear_chain_passes_its_data_from_node_to_node(engine: Engine) 
 
 
 async def test_a_fan_in_gets_the_outputs_of_all_its_parents(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     definition = make_workflow(
         make_node("a"),
@@ -104,7 +104,7 @@ def document_pipeline(**fields: object) -> Workflow:
     ],
 )
 async def test_a_failed_step_of_the_document_pipeline_gives_the_expected_states(
-    engine: Engine, work: WorkHandler, failing: str, expected: str
+    engine: EmbeddedEngine, work: WorkHandler, failing: str, expected: str
 ) -> None:
     work.failures[failing] = [ValueError("bad document")]
 
@@ -115,7 +115,7 @@ async def test_a_failed_step_of_the_document_pipeline_gives_the_expected_states(
 
 
 async def test_a_node_that_fails_twice_completes_after_retries(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.failures["a"] = [ConnectionError("refused"), TimeoutError("slow")]
 
@@ -125,7 +125,9 @@ async def test_a_node_that_fails_twice_completes_after_retries(
     assert view.nodes["a"].attempts == 3
 
 
-async def test_exhausted_retries_fail_the_execution(engine: Engine, work: WorkHandler) -> None:
+async def test_exhausted_retries_fail_the_execution(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     work.failures["a"] = [ConnectionError("refused") for _ in range(9)]
 
     view = await run_to_end(engine, make_workflow(make_node("a", retry=QUICK), make_node("b", "a")))
@@ -136,7 +138,7 @@ async def test_exhausted_retries_fail_the_execution(engine: Engine, work: WorkHa
 
 
 async def test_a_task_is_stopped_and_retried_after_its_timeout(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.gate("a")
     policy = RetryPolicy(max_retries=1, initial_delay=0.01)
@@ -152,7 +154,7 @@ async def test_a_task_is_stopped_and_retried_after_its_timeout(
 
 
 async def test_a_cancel_stops_the_running_code_and_runs_the_cleanup(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.gate("a")
     definition = make_workflow(
@@ -171,7 +173,7 @@ async def test_a_cancel_stops_the_running_code_and_runs_the_cleanup(
 
 @pytest.mark.parametrize("cause", ["cancel", "fail fast", "timeout"])
 async def test_the_cleanup_runs_after_the_code_of_cancelled_tasks_has_ended(
-    engine: Engine, work: WorkHandler, cause: str
+    engine: EmbeddedEngine, work: WorkHandler, cause: str
 ) -> None:
     work.gate("slow")
     may_end = work.delay_end("slow")
@@ -201,7 +203,7 @@ async def test_the_cleanup_runs_after_the_code_of_cancelled_tasks_has_ended(
     assert work.ended.index("slow") < work.ended.index("tidy")
 
 
-async def test_a_map_runs_over_a_list_from_a_former_node(engine: Engine) -> None:
+async def test_a_map_runs_over_a_list_from_a_former_node(engine: EmbeddedEngine) -> None:
     definition = make_workflow(
         make_node("list", config={"items": "{{ input.items }}"}),
         make_node("each", "list", for_each="list.items", config={"n": "{{ item }}"}),
@@ -213,7 +215,7 @@ async def test_a_map_runs_over_a_list_from_a_former_node(engine: Engine) -> None
     assert view.nodes["each"].items == 50
 
 
-async def test_a_child_workflow_returns_its_output_to_the_parent(engine: Engine) -> None:
+async def test_a_child_workflow_returns_its_output_to_the_parent(engine: EmbeddedEngine) -> None:
     child = Workflow(name="child", nodes=(make_node("c", config={"got": "{{ input.n }}"}),))
     parent = make_node(
         "sub", handler="workflow", config={"input": {"n": "{{ input.k }}"}}, child=child
@@ -224,7 +226,7 @@ async def test_a_child_workflow_returns_its_output_to_the_parent(engine: Engine)
     assert view.output == {"got": 3}
 
 
-async def test_an_execution_continues_after_a_sleep_and_an_approval(engine: Engine) -> None:
+async def test_an_execution_continues_after_a_sleep_and_an_approval(engine: EmbeddedEngine) -> None:
     definition = make_workflow(
         make_node("nap", handler="sleep", config={"seconds": 0.02}),
         make_node("ok", "nap", handler="wait_for_signal", config={"signal": "approve"}),
@@ -238,7 +240,7 @@ async def test_an_execution_continues_after_a_sleep_and_an_approval(engine: Engi
     assert view.output == {"ok": {"by": "eve"}}
 
 
-async def test_a_large_output_is_offloaded_and_read_back_unchanged(engine: Engine) -> None:
+async def test_a_large_output_is_offloaded_and_read_back_unchanged(engine: EmbeddedEngine) -> None:
     big = "x" * 400_000
     definition = make_workflow(
         make_node("a", config={"text": big}),
@@ -250,7 +252,9 @@ async def test_a_large_output_is_offloaded_and_read_back_unchanged(engine: Engin
     assert view.output == {"copy": big}
 
 
-async def test_a_concurrency_key_is_never_exceeded(engine: Engine, work: WorkHandler) -> None:
+async def test_a_concurrency_key_is_never_exceeded(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     nodes = [make_node(f"n{i}", concurrency_key="db", concurrency_limit=2) for i in range(12)]
 
     view = await run_to_end(engine, make_workflow(*nodes))
@@ -259,7 +263,7 @@ async def test_a_concurrency_key_is_never_exceeded(engine: Engine, work: WorkHan
     assert work.running_most <= 2
 
 
-async def test_a_rate_limit_delays_the_tasks_of_its_tag(engine: Engine) -> None:
+async def test_a_rate_limit_delays_the_tasks_of_its_tag(engine: EmbeddedEngine) -> None:
     nodes = [make_node(f"n{i}", resource_tag="api") for i in range(6)]
     limit = {"api": RateLimit(rate_per_second=50, burst=1)}
 
@@ -270,7 +274,7 @@ async def test_a_rate_limit_delays_the_tasks_of_its_tag(engine: Engine) -> None:
     assert starts[-1] - starts[0] >= 5 / 50 * 0.8
 
 
-async def test_a_resource_tag_with_a_template_limits_each_value(engine: Engine) -> None:
+async def test_a_resource_tag_with_a_template_limits_each_value(engine: EmbeddedEngine) -> None:
     tag = "user-{{ item }}"
     node = make_node("n", config={"v": 1}, for_each="input.users", resource_tag=tag)
     limit = {tag: RateLimit(rate_per_second=20, burst=1)}
@@ -283,7 +287,7 @@ async def test_a_resource_tag_with_a_template_limits_each_value(engine: Engine) 
 
 
 async def test_an_unknown_handler_fails_the_node_with_the_names_that_exist(
-    engine: Engine,
+    engine: EmbeddedEngine,
 ) -> None:
     view = await run_to_end(engine, make_workflow(make_node("a", handler="wrok")))
 
@@ -291,7 +295,7 @@ async def test_an_unknown_handler_fails_the_node_with_the_names_that_exist(
     assert "no handler registered under 'wrok'" in (view.error or "")
 
 
-async def test_a_held_execution_starts_with_its_trigger(engine: Engine) -> None:
+async def test_a_held_execution_starts_with_its_trigger(engine: EmbeddedEngine) -> None:
     definition = make_workflow(make_node("a", handler="input"))
     execution_id = await engine.client.hold(definition)
     assert (await engine.client.get(execution_id)).status == "PENDING"
@@ -301,7 +305,7 @@ async def test_a_held_execution_starts_with_its_trigger(engine: Engine) -> None:
     assert (await wait_for_end(engine, execution_id)).output == {"k": 1}
 
 
-async def test_a_new_execution_can_be_cancelled_at_once(engine: Engine) -> None:
+async def test_a_new_execution_can_be_cancelled_at_once(engine: EmbeddedEngine) -> None:
     execution_id = await engine.client.submit(
         make_workflow(make_node("s", handler="sleep", config={"seconds": 60}))
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.app.private_servers.redis import RedisServer
 from runnel.core.codec import decode_entry
 from runnel.core.retry import RetryPolicy
@@ -57,7 +57,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @asynccontextmanager
 async def open_engine_with_secret(
     kind: str, folder: Path, redis: RedisServer | None
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     url = None if redis is None else redis.url
     async with open_engine(
         kind,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.core.retry import RetryPolicy
 from runnel.core.workflow import Workflow
 from runnel.handlers.environment import HandlerEnvironment
@@ -31,7 +31,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, server: ScriptedServer
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[EmbeddedEngine]:
     kind = str(request.param)
     url = flush_redis(request) if kind == "redis" else None
     environment = HandlerEnvironment(
@@ -86,7 +86,7 @@ def pipeline(server: ScriptedServer) -> Workflow:
 
 
 async def test_a_pipeline_of_services_completes_with_its_retries(
-    engine: Engine, server: ScriptedServer
+    engine: EmbeddedEngine, server: ScriptedServer
 ) -> None:
     view = await run_to_end(engine, pipeline(server))
 
@@ -98,7 +98,7 @@ async def test_a_pipeline_of_services_completes_with_its_retries(
 
 
 async def test_a_retry_waits_for_the_delay_that_the_service_asks_for(
-    engine: Engine, server: ScriptedServer
+    engine: EmbeddedEngine, server: ScriptedServer
 ) -> None:
     url = server.says("/a", make_answer(429, retry_after="1"), make_answer(body=b"now"))
     definition = make_workflow(

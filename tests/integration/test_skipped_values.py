@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import runnel
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.core.run_when import RunWhen
 from runnel.core.values import Json
 from runnel.core.workflow import Node, Workflow
@@ -33,7 +33,7 @@ def work() -> WorkHandler:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, work: WorkHandler) -> AsyncIterator[Engine]:
+async def engine(tmp_path: Path, work: WorkHandler) -> AsyncIterator[EmbeddedEngine]:
     async with open_engine("memory", tmp_path, work) as opened:
         yield opened
 
@@ -50,7 +50,7 @@ def make_skipping_workflow(cause: str, *nodes: Node, output: Json = None) -> Wor
 
 @every_cause
 async def test_a_template_of_the_output_that_reads_a_skipped_node_is_null(
-    engine: Engine, cause: str
+    engine: EmbeddedEngine, cause: str
 ) -> None:
     templates: dict[str, Json] = {
         "alone": "{{ gone }}",
@@ -100,7 +100,7 @@ async def test_a_template_of_the_output_that_reads_a_skipped_node_is_null(
     ids=str,
 )
 async def test_an_argument_is_null_or_the_error_names_the_way_out(
-    engine: Engine, cause: str, template: Json, expected: Json
+    engine: EmbeddedEngine, cause: str, template: Json, expected: Json
 ) -> None:
     reader = make_node("reader", "ok", "gone", config={"value": template})
 
@@ -127,7 +127,7 @@ async def test_an_argument_is_null_or_the_error_names_the_way_out(
     ],
 )
 async def test_a_condition_sees_null_or_fails_the_node(
-    engine: Engine, cause: str, condition: str, expected: str
+    engine: EmbeddedEngine, cause: str, condition: str, expected: str
 ) -> None:
     reader = make_node("reader", "ok", "gone", condition=condition)
 
@@ -141,7 +141,7 @@ async def test_a_condition_sees_null_or_fails_the_node(
 
 
 @every_cause
-async def test_a_map_over_a_skipped_node_has_no_items(engine: Engine, cause: str) -> None:
+async def test_a_map_over_a_skipped_node_has_no_items(engine: EmbeddedEngine, cause: str) -> None:
     reader = make_node("reader", "ok", "gone", for_each="gone.items")
 
     view = await run_to_end(engine, make_skipping_workflow(cause, reader, output="{{ reader }}"))
@@ -150,7 +150,7 @@ async def test_a_map_over_a_skipped_node_has_no_items(engine: Engine, cause: str
 
 
 async def test_a_cancelled_node_is_missing_in_a_clean_up_node(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     """Only a skipped node is null: a cancelled or failed node should have had a value."""
     work.gate("slow")

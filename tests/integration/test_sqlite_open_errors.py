@@ -95,7 +95,7 @@ async def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 async def test_a_backend_that_could_not_be_opened_completely_is_closed(
     tmp_path: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise StoreError("too many open files")
 
     monkeypatch.setattr(f"runnel.backends.sqlite.backend.{part}", refuse)

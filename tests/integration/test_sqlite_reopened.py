@@ -3,6 +3,8 @@ crash.
 """
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from threading import Event
@@ -14,7 +16,7 @@ from runnel.backends.sqlite.backend import SqliteBackend
 from runnel.backends.sqlite.writer import SqliteWriter, WriteJob
 from runnel.core.ids import DefinitionHash
 from runnel.core.states import ExecutionState
-from runnel.engine.clock import RealClock
+from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.ports.store import Commit, HistoryRecord
 from runnel.testing.clock import FakeClock, FakeIds
 from runnel.testing.conformance.suite import (
@@ -217,3 +219,75 @@ async def filled(
 
 async def take_rate(backend: SqliteBackend) -> float:
     return await backend.tasks.take_token("api", rate_per_second=1.0, burst=1, wait_s_max=9.0)
+
+
+# Short calls keep a connection, so that the log of the database outlives them.
+
+
+async def open_briefly(folder: Path) -> None:
+    backend = await SqliteBackend.open(
+        folder, clock=RealClock(), ids=RandomIdGenerator(), keeps_log=True
+    )
+    await backend.claim_home_partition("a")
+    await backend.close()
+
+
+def list_open_files(folder: Path) -> set[str]:
+    """Returns the names of the files in the folder that this process has open."""
+    targets = [link.resolve() for link in Path("/proc/self/fd").iterdir()]
+    return {target.name for target in targets if target.parent == folder}
+
+
+async def test_short_calls_share_the_log_of_the_database(tmp_path: Path) -> None:
+    await open_briefly(tmp_path)
+    log = (tmp_path / "runnel.db-wal").stat()
+    await open_briefly(tmp_path)
+
+    assert (tmp_path / "runnel.db-wal").stat().st_ino == log.st_ino
+    assert list_open_files(tmp_path) == {"runnel.db", "runnel.db-wal", "runnel.db-shm"}
+
+
+async def test_a_large_log_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await open_briefly(tmp_path)
+    monkeypatch.setattr("runnel.backends.sqlite.database.IDLE_LOG_BYTES_MAX", 0)
+    await open_briefly(tmp_path)
+
+    assert list_open_files(tmp_path) == set()
+    assert not (tmp_path / "runnel.db-wal").exists()
+
+
+async def test_only_the_last_database_is_kept_open(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    await open_briefly(first)
+    await open_briefly(second)
+
+    assert list_open_files(first) == set()
+    assert list_open_files(second) != set()
+
+
+async def test_a_deleted_database_is_not_kept_open(tmp_path: Path) -> None:
+    await open_briefly(tmp_path)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    await open_briefly(tmp_path)
+
+    assert list_open_files(tmp_path) == {"runnel.db", "runnel.db-wal", "runnel.db-shm"}
+
+
+def test_a_program_ends_the_log_at_its_end(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from tests.integration.test_sqlite_reopened import open_briefly\n"
+        "asyncio.run(open_briefly(Path(sys.argv[1])))\n"
+    )
+    folder = tmp_path / "data"
+    subprocess.run(
+        [sys.executable, "-c", program, str(folder)],
+        cwd=Path(__file__).parents[2],
+        check=True,
+        timeout=30,
+    )
+
+    assert (folder / "runnel.db").exists()
+    assert not (folder / "runnel.db-wal").exists()

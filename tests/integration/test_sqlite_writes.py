@@ -243,7 +243,6 @@ async def test_a_checkpoint_that_can_not_open_the_file_reports_it_and_tries_agai
     tmp_path: Path,
 ) -> None:
     checkpointer = Checkpointer(tmp_path / "not yet" / "t.db", "process")
-    checkpointer.start()
 
     written = count(CHECKPOINT_ROWS, CHECKPOINT_ROWS)
     await wait_until(lambda: fails_again(checkpointer, next(written)))
@@ -266,7 +265,6 @@ async def test_a_checkpoint_that_fails_once_fails_no_commit(
         raise sqlite3.OperationalError("unable to open database file")
 
     monkeypatch.setattr("runnel.backends.sqlite.writer.connect", fail)
-    checkpointer.start()
     checkpointer.record_rows(CHECKPOINT_ROWS)
     await wait_until(failed.is_set)
     checkpointer.stop()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.client.batch import Batch, BatchFeeder, BatchOptions, BatchOutcome, build_batch
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.submissions import INPUTS_MAX
@@ -29,11 +29,13 @@ ONE = make_workflow(
 LARGE = "x" * (INLINE_BYTES_MAX + 1)
 
 
-async def count_executions(engine: Engine) -> int:
+async def count_executions(engine: EmbeddedEngine) -> int:
     return len(list(await engine.client.list_executions(ExecutionFilter(limit=500))))
 
 
-async def test_each_input_becomes_an_execution_in_the_order_of_the_inputs(engine: Engine) -> None:
+async def test_each_input_becomes_an_execution_in_the_order_of_the_inputs(
+    engine: EmbeddedEngine,
+) -> None:
     inputs = [{"n": n, "unit": LARGE} if n == 2 else {"n": n} for n in range(20)]
 
     ids = await engine.client.submit_many(ONE, inputs, labels={"team": "red"})
@@ -45,7 +47,7 @@ async def test_each_input_becomes_an_execution_in_the_order_of_the_inputs(engine
 
 
 async def test_a_repeated_call_with_the_same_keys_starts_nothing_twice(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     inputs = [{"n": n} for n in range(10)]
     keys = [f"order {n}" for n in range(10)]
@@ -65,7 +67,7 @@ async def test_a_repeated_call_with_the_same_keys_starts_nothing_twice(
     assert work.calls == ["a"] * 11
 
 
-async def test_wrong_inputs_are_all_named_and_nothing_is_stored(engine: Engine) -> None:
+async def test_wrong_inputs_are_all_named_and_nothing_is_stored(engine: EmbeddedEngine) -> None:
     inputs = [{"n": 1}, {"n": "two"}, {}, {"n": 4}]
 
     with pytest.raises(InvalidInputError) as caught:
@@ -79,7 +81,9 @@ async def test_wrong_inputs_are_all_named_and_nothing_is_stored(engine: Engine) 
     assert await count_executions(engine) == 0
 
 
-async def test_a_key_of_another_input_is_refused_and_nothing_is_stored(engine: Engine) -> None:
+async def test_a_key_of_another_input_is_refused_and_nothing_is_stored(
+    engine: EmbeddedEngine,
+) -> None:
     await engine.client.submit(ONE, {"n": 1}, idempotency_key="b")
 
     with pytest.raises(KeyReusedError, match=r"'b' belongs to execution .* another input"):
@@ -101,7 +105,7 @@ async def test_a_key_of_another_input_is_refused_and_nothing_is_stored(engine: E
     ],
 )
 async def test_a_wrong_call_is_refused(
-    engine: Engine, inputs: list[Any], keys: list[str] | None, sentence: str
+    engine: EmbeddedEngine, inputs: list[Any], keys: list[str] | None, sentence: str
 ) -> None:
     with pytest.raises((InputError, PayloadError), match=sentence):
         await engine.client.submit_many(ONE, inputs, idempotency_keys=keys)
@@ -114,13 +118,13 @@ def make_batch(inputs: list[Any], **given: Any) -> Batch:
     return build_batch(ONE, inputs, options, labels={}, default_name="")
 
 
-async def run_batch(engine: Engine, batch: Batch) -> list[BatchOutcome]:
+async def run_batch(engine: EmbeddedEngine, batch: Batch) -> list[BatchOutcome]:
     feeder = BatchFeeder(batch, engine.client, engine.clock, event_bus=engine.event_bus)
     return [outcome async for outcome in feeder.run(asyncio.Event())]
 
 
 async def test_a_batch_continues_by_name_and_reruns_failures_only_when_asked(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.failures["a"] = [ValueError("no")]
     inputs = [{"n": n, "id": f"A-{n}"} for n in range(6)]
@@ -137,7 +141,9 @@ async def test_a_batch_continues_by_name_and_reruns_failures_only_when_asked(
     assert work.running_most <= 4
 
 
-async def test_a_batch_limits_the_executions_in_flight(engine: Engine, work: WorkHandler) -> None:
+async def test_a_batch_limits_the_executions_in_flight(
+    engine: EmbeddedEngine, work: WorkHandler
+) -> None:
     batch = make_batch([{"n": n} for n in range(12)], in_flight=2)
 
     outcomes = await run_batch(engine, batch)
@@ -146,7 +152,7 @@ async def test_a_batch_limits_the_executions_in_flight(engine: Engine, work: Wor
     assert work.running_most <= 2
 
 
-async def test_other_code_runs_while_large_inputs_are_checked(engine: Engine) -> None:
+async def test_other_code_runs_while_large_inputs_are_checked(engine: EmbeddedEngine) -> None:
     items = {"type": "array", "items": {"type": "integer", "minimum": 0}}
     flow = make_workflow(make_node("a"), input={"type": "object", "properties": {"x": items}})
     inputs: list[Any] = [{"x": [*range(1_000), "wrong"]} for _ in range(20)]

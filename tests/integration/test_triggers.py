@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runnel.app.engine import ClockAndIds, Engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine
 from runnel.app.wiring import build_scheduler
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.sqlite.backend import SqliteBackend
@@ -166,7 +166,7 @@ async def test_concurrent_receivers_start_one_execution_for_each_delivery(
     assert len(headers) == TICKS
 
 
-async def test_a_scheduled_execution_runs_with_the_time_of_its_tick(engine: Engine) -> None:
+async def test_a_scheduled_execution_runs_with_the_time_of_its_tick(engine: EmbeddedEngine) -> None:
     await engine.client.library.store(FLOW)
     schedules = ScheduleStore(engine.backend, engine.clock, WORLD.ids)
     start = float(int(engine.clock.now())) + 100
@@ -183,7 +183,7 @@ async def test_a_scheduled_execution_runs_with_the_time_of_its_tick(engine: Engi
 
 
 async def test_an_overlap_is_skipped_or_cancels_the_running_execution(
-    engine: Engine, work: WorkHandler
+    engine: EmbeddedEngine, work: WorkHandler
 ) -> None:
     work.gate("a")
     await engine.client.library.store(FLOW)

@@ -32,7 +32,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("task", "workflow", "Task", "handler", "text", "default", "item", "secret"),
         *("sleep", "wait_for_signal", "RetryPolicy", "Cache", "RateLimit"),
     ),
-    "Run workflows": ("run", "run_many", "BatchResult", "submit", "load_file"),
+    "Run workflows": (
+        "run",
+        "run_many",
+        "BatchResult",
+        "submit",
+        "load_file",
+        "Engine",
+        "lifespan",
+    ),
     "Inside a task": ("Context", "Skip"),
     "Call a server": (
         *("Client", "SyncClient", "ExecutionFilter", "LettersOf", "Rerun", "Schedule", "Webhook"),

@@ -33,7 +33,7 @@ from runnel.api.security.middleware import SecurityMiddleware
 from runnel.api.security.tokens import TokenStore
 from runnel.api.server import ApiRole
 from runnel.api.state import AppState
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.app.process_signals import build_role_name
 from runnel.client.store_client import StoreClient
 from runnel.errors import InputError, RunnelError

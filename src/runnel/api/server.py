@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from runnel.api.problems import make_malformed_request_response
 from runnel.api.security.access_control import LOOPBACK_HOSTS, check_host
 from runnel.api.state import AppState
-from runnel.app.engine import StopEvents
+from runnel.app.embedded_engine import StopEvents
 from runnel.app.roles import Role
 from runnel.errors import ForeignRequestError, InputError
 from runnel.telemetry.prometheus import MEDIA_TYPE, Exposition

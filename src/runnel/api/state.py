@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from runnel.api.http_metrics import HttpMetrics
 from runnel.api.security.tokens import TokenStore
 from runnel.api.sse_messages import MEDIA_TYPE, EncodedPageCache, HistoryCache, HistorySource
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.wiring import build_scheduler
 from runnel.client.operations import PartitionMonitor, StoreGauges, StoreOperations, to_queue_name

@@ -13,7 +13,7 @@ from runnel.authoring.decorators.workflow import TracedWorkflow, WorkflowOptions
 from runnel.errors import InputError
 
 if TYPE_CHECKING:
-    from runnel.app.run import RunOptions
+    from runnel.app.run_arguments import RunOptions
 
 
 P = ParamSpec("P")
@@ -40,7 +40,7 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
         returns the result of a finished execution, and resumes one whose process was killed.
         Without a `priority`, an execution has the priority of the workflow.
         """
-        from runnel.app.run import RunOptions
+        from runnel.app.run_arguments import RunOptions
 
         if key is not None and not key:
             raise InputError(f"{self.label}.run_options: key: expected a text that is not empty")

@@ -1,284 +1,265 @@
-"""The embedded engine: orchestrator, worker and store in one process."""
+"""`runnel.Engine`, its blocking form for `with` blocks, and `runnel.lifespan` for web services."""
 
 import asyncio
+import atexit
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Generic, TypeAlias, TypeVar
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
-import msgspec
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from runnel.app.secrets import load_worker_secrets
-from runnel.authoring.registry import HandlerRegistry
-from runnel.client.store_client import StoreClient
+from runnel.app.async_engine import AsyncEngine
+from runnel.app.engine_client import PlainWorkflow, WorkflowSource
+from runnel.app.engine_options import EngineOptions
+from runnel.authoring.decorators.workflow import TracedWorkflow
+from runnel.client.blocking import (
+    BlockingMethod,
+    IteratingMethod,
+    SyncBulk,
+    SyncDeadLetters,
+    SyncOperations,
+    SyncSchedules,
+    SyncWorkflows,
+    SyncWrapper,
+)
 from runnel.core.ids import ExecutionId
-from runnel.core.workflow import EnginePolicy, RateLimit
-from runnel.engine.graph_cache import GraphCache
-from runnel.engine.orchestrator import OrchestratorDependencies
-from runnel.engine.orchestrator.orchestrator import Orchestrator
-from runnel.engine.worker.worker import Worker, WorkerOptions
-from runnel.notify.event_bus import EventBus
-from runnel.notify.feed_reader import FeedReader
-from runnel.ports import Backend
-from runnel.ports.clock import Clock, IdGenerator, Secrets
-from runnel.ports.store import Lease
-from runnel.settings.model import Settings
+from runnel.core.values import Json
+from runnel.errors import InputError
 
-AdoptedPartitions: TypeAlias = bool | frozenset[int]
-"""The free partitions that an engine takes over: all (True), none (False), or a set."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class ClockAndIds(msgspec.Struct, frozen=True):
-    """The clock and the id generator of a process."""
+class SyncEngine(SyncWrapper[AsyncEngine]):
+    """The blocking methods of an open `Engine`, for any number of threads."""
 
-    clock: Clock
-    ids: IdGenerator
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.client = engine
+        self._exit_stack = ExitStack()
+        self.portal: BlockingPortal = self._exit_stack.enter_context(
+            start_blocking_portal(name="runnel-engine")
+        )
+        try:
+            self.portal.call(engine.__aenter__)
+        except BaseException:
+            self._exit_stack.close()
+            raise
+        read = partial(self.portal.call, getattr, engine)
+        self.library = SyncWorkflows(self.portal, read("library"))
+        self.dead_letters = SyncDeadLetters(self.portal, read("dead_letters"))
+        self.many = SyncBulk(self.portal, read("many"))
+        self.schedules = SyncSchedules(self.portal, read("schedules"))
+        self.operations = SyncOperations(self.portal, read("operations"))
+        self._is_open = True
+        atexit.register(self.close)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Drains and closes the engine; a second call has no effect.
+
+        Raises EngineEndedError if the engine had failed, unless `error` ends the program's block.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        atexit.unregister(self.close)
+        with self._exit_stack:
+            kind = None if error is None else type(error)
+            self.portal.call(self.client.__aexit__, kind, error, None)
+
+    @overload
+    def run(self, workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def run(
+        self,
+        workflow: PlainWorkflow,
+        input: Json = None,
+        /,
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Any: ...
+    def run(self, workflow: WorkflowSource, /, *args: Any, **kwargs: Any) -> Any:
+        return self.call(partial(self.client.run, workflow, *args, **kwargs))
+
+    @overload
+    def submit(
+        self, workflow: TracedWorkflow[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> ExecutionId: ...
+    @overload
+    def submit(
+        self,
+        workflow: PlainWorkflow,
+        input: Json = None,
+        /,
+        *,
+        labels: Mapping[str, str] | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExecutionId: ...
+    def submit(self, workflow: WorkflowSource, /, *args: Any, **kwargs: Any) -> ExecutionId:
+        return self.call(partial(self.client.submit, workflow, *args, **kwargs))
+
+    @overload
+    def result(
+        self,
+        execution_id: str,
+        workflow: TracedWorkflow[..., R],
+        *,
+        timeout_s: float | None = None,
+    ) -> R: ...
+    @overload
+    def result(
+        self, execution_id: str, workflow: None = None, *, timeout_s: float | None = None
+    ) -> Any: ...
+    def result(
+        self,
+        execution_id: str,
+        workflow: TracedWorkflow[..., Any] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Any:
+        return self.call(partial(self.client.result, execution_id, workflow, timeout_s=timeout_s))
+
+    submit_many = BlockingMethod(AsyncEngine.submit_many)
+    run_many = IteratingMethod(AsyncEngine.run_many)
+    hold = BlockingMethod(AsyncEngine.hold)
+    trigger = BlockingMethod(AsyncEngine.trigger)
+    wait = BlockingMethod(AsyncEngine.wait)
+    get = BlockingMethod(AsyncEngine.get)
+    node = BlockingMethod(AsyncEngine.node)
+    history = BlockingMethod(AsyncEngine.history)
+    follow = IteratingMethod(AsyncEngine.follow)
+    list_executions = BlockingMethod(AsyncEngine.list_executions)
+    executions = IteratingMethod(AsyncEngine.executions)
+    count_executions = BlockingMethod(AsyncEngine.count_executions)
+    find = BlockingMethod(AsyncEngine.find)
+    summaries = BlockingMethod(AsyncEngine.summaries)
+    cancel = BlockingMethod(AsyncEngine.cancel)
+    signal = BlockingMethod(AsyncEngine.signal)
+    rerun = BlockingMethod(AsyncEngine.rerun)
+    store = BlockingMethod(AsyncEngine.store)
 
 
-class StopEvents(msgspec.Struct, frozen=True):
-    """`drain` lets running tasks finish and then stops; `abort` cancels them at once."""
+class Engine(AsyncEngine):
+    """Runs workflows inside your program, and resumes by itself what a killed process left.
 
-    drain: asyncio.Event
-    abort: asyncio.Event
+        async with runnel.Engine() as engine:
+            execution = await engine.submit(report, "a/b")
+            print(await engine.result(execution))
 
+    Without arguments, the engine uses the settings: the data directory, or the servers of
+    `REDIS_URL`. `data_dir` and `redis_url` select another store. `concurrency` is the number of
+    tasks that run at a time. With `schedules`, the engine also fires the schedules of a data
+    directory. `with runnel.Engine() as engine` has the same methods without `await`, for code
+    without an event loop.
 
-class Engine:
-    """An orchestrator and a worker on one backend; `client` submits executions to them."""
+    On a data directory, the engine runs all tasks in this process. Several processes may share the
+    directory: if one dies, an engine of another one takes over its executions within seconds. The
+    modules `apps` add their handlers.
+
+    On servers, the engine is a client, and the orchestrators and workers there run everything. With
+    `apps`, this process also runs an orchestrator, and a worker for the tasks of these modules.
+    `runs_tasks` decides that instead, if it is given.
+
+    At its end, the engine waits for running tasks, at most for `WORKER_GRACEFUL_SHUTDOWN_TIMEOUT`.
+    The next engine resumes the rest. If the engine itself fails, each call raises EngineEndedError.
+    """
 
     def __init__(
         self,
-        backend: Backend,
-        handlers: HandlerRegistry,
-        clock_and_ids: ClockAndIds,
-        settings: Settings,
         *,
-        rate_limits: Mapping[str, RateLimit] | None = None,
-        policy: EnginePolicy | None = None,
-        name: str | None = None,
-        claim_ahead: int = 0,
+        data_dir: str | Path | None = None,
+        redis_url: str | None = None,
+        apps: Sequence[str] = (),
+        concurrency: int | None = None,
+        runs_tasks: bool | None = None,
+        schedules: bool = False,
     ) -> None:
-        self.event_bus = EventBus()
-        self.backend = backend
-        self.clock = clock_and_ids.clock
-        self.stops = StopEvents(asyncio.Event(), asyncio.Event())
-        self.secrets: Secrets = load_worker_secrets(settings)
-        self.feed_reader = FeedReader(backend.feed, clock_and_ids.clock, self.event_bus)
-        graphs = GraphCache(backend.archive)
-        self.client = StoreClient(
-            backend,
-            clock_and_ids.clock,
-            clock_and_ids.ids,
-            get_completion=self.event_bus.get_completion,
-            owns=self._owns,
-            feed_reader=self.feed_reader,
-            graphs=graphs,
-            mocks_services=settings.mocks_services,
+        if data_dir is not None and redis_url is not None:
+            raise InputError("data_dir and redis_url name two stores; give only one of them")
+        if isinstance(apps, str):
+            raise InputError(f"apps: expected a list of modules, such as ['{apps}'], got a text")
+        if concurrency is not None and concurrency < 1:
+            raise InputError(f"concurrency: expected at least 1, got {concurrency}")
+        super().__init__(
+            EngineOptions(
+                data_dir=None if data_dir is None else Path(data_dir),
+                redis_url=redis_url,
+                apps=tuple(apps),
+                concurrency=concurrency,
+                runs_tasks=runs_tasks,
+                fires_schedules=schedules,
+            )
         )
-        self.name = name or f"engine-{clock_and_ids.ids.nonce()}"
-        self._home_partition: int | None = None
-        self._adopts: AdoptedPartitions = False
-        self._runs_tasks = True
-        self._settings = settings
-        self._orchestrator = self._build_orchestrator(
-            clock_and_ids,
-            graphs,
-            policy
-            or EnginePolicy(
-                crashes_max=settings.crashes_max, keeps_exhausted_tasks=settings.keeps_exhausted
-            ),
-        )
-        self._worker = Worker(
-            backend.tasks,
-            backend.blobs,
-            handlers,
-            clock_and_ids.clock,
-            self.event_bus,
-            name=self.name,
-            options=WorkerOptions(
-                concurrency=settings.worker_concurrency,
-                claim_ahead=claim_ahead,
-                beat_s=settings.heartbeat_interval_s,
-                shutdown_s=settings.shutdown_timeout_s,
-                rate_limits=rate_limits or {},
-            ),
-            secrets=self.secrets,
-        )
+        self._sync: SyncEngine | None = None
 
-    def _build_orchestrator(
-        self, clock_and_ids: ClockAndIds, graphs: GraphCache, policy: EnginePolicy
-    ) -> Orchestrator:
-        parts = OrchestratorDependencies(
-            store=self.backend.store,
-            archive=self.backend.archive,
-            blobs=self.backend.blobs,
-            clock=clock_and_ids.clock,
-            ids=clock_and_ids.ids,
-            telemetry=self.event_bus,
-            policy=policy,
-            graphs=graphs,
-            cached_executions_max=self._settings.cached_executions_max,
-        )
-        return Orchestrator(
-            parts,
-            name=self.name,
-            choose_partitions=self._choose_partitions,
-            lease_s=self._settings.lease_s,
-        )
+    def start(self) -> SyncEngine:
+        """Opens the engine on a thread of its own; returns it with blocking methods.
 
-    def _owns(self, partition: int) -> bool:
-        return self._orchestrator.owns(partition)
-
-    def leases(self) -> Sequence[Lease]:
-        """Returns the leases of the partitions that this engine owns now."""
-        return self._orchestrator.leases()
-
-    @property
-    def recovered(self) -> asyncio.Event:
-        """Returns the event that is set once all partitions that were free at the start of `run`
-        are recovered.
+        The program closes the engine with `close()`. The end of the program closes it too.
         """
-        return self._orchestrator.recovered
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._sync = SyncEngine(self)
+            return self._sync
+        raise InputError(
+            "an event loop is running in this thread: write 'async with runnel.Engine() as engine:'"
+        )
 
-    async def _choose_partitions(self) -> Sequence[int]:
-        """Returns the home partition if the engine runs tasks, and the partitions to adopt.
+    def __enter__(self) -> SyncEngine:
+        return self.start()
 
-        `adopts=True` means all partitions, not only those with unfinished executions: if a process
-        dies before it reads its first command, its partition has only an inbox.
-        """
-        if self._runs_tasks:
-            await self.claim_home_partition()
-        own = [] if self._home_partition is None else [self._home_partition]
-        if isinstance(self._adopts, frozenset):
-            adopted = sorted(self._adopts)
-        else:
-            adopted = list(await self.backend.store.partitions()) if self._adopts else []
-        return own + [partition for partition in adopted if partition != self._home_partition]
-
-    async def adopt_if_free(self, execution_id: ExecutionId) -> None:
-        """Adopts the partition of an execution if no living process owns it.
-
-        The engine resumes the execution when it next chooses its partitions.
-        """
-        store = self.backend.store
-        partition = await store.route(execution_id)
-        if isinstance(self._adopts, frozenset) and await store.observe(partition) is None:
-            self._adopts |= {partition}
-
-    async def claim_home_partition(self) -> None:
-        """Claims a partition for new executions; must be called before the first submit."""
-        if self._home_partition is None:
-            self._home_partition = await self.backend.claim_home_partition(self.name)
-
-    async def run(self, *, adopts: AdoptedPartitions = False, runs_tasks: bool = True) -> None:
-        """Runs until `stops.drain` is set: the worker drains first, then the orchestrator.
-
-        Without `runs_tasks` no user code runs. Commands of the adopted partitions take effect, and
-        the tasks that they issue wait for the next engine.
-        """
-        self._adopts = adopts
-        self._runs_tasks = runs_tasks
-        drained = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._orchestrator.run(drained))
-            if runs_tasks:
-                await self._worker.run(self.stops.drain, self.stops.abort)
-            else:
-                await self.stops.drain.wait()
-            drained.set()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._sync is not None:
+            self._sync.close(error)
 
 
-@asynccontextmanager
-async def run_engine(engine: Engine, *, adopts: AdoptedPartitions = False) -> AsyncIterator[Engine]:
-    """Runs the engine inside the block; afterwards drains it and closes its backend."""
-    try:
-        await engine.claim_home_partition()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(engine.run(adopts=adopts))
-            try:
-                yield engine
-            finally:
-                engine.stops.drain.set()
-    finally:
-        await engine.backend.close()
+Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
 
 
-# A resource that concurrent calls on one event loop share. The last call closes it.
+def lifespan(
+    wrapped: Lifespan | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    redis_url: str | None = None,
+    apps: Sequence[str] = (),
+    concurrency: int | None = None,
+    runs_tasks: bool | None = None,
+    schedules: bool = False,
+) -> Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]:
+    """Returns a lifespan for FastAPI or Starlette that opens an `Engine` with these arguments.
 
-T = TypeVar("T")
-OpenResource: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
+        app = FastAPI(lifespan=runnel.lifespan())
 
-
-class SharedResource(Generic[T]):
-    """A resource that stays open until it is released.
-
-    `ended` is set when it is closed. `error` is the exception that closed it early.
+    Each request has the engine as `request.state.engine`. `wrapped` is a lifespan of your own: it
+    begins after the engine and ends before it, and its state is added. The engine is also
+    `app.state.engine`, so that your lifespan can use it.
     """
 
-    def __init__(self, open_: OpenResource[T]) -> None:
-        self.users = 0
-        self.error: Exception | None = None
-        self.ended = asyncio.Event()
-        self._open = open_
-        self._opened: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._released = asyncio.Event()
-
-    async def run(self) -> None:
-        try:
-            async with self._open() as opened:
-                self._opened.set_result(opened)
-                await self._released.wait()
-        except Exception as error:  # noqa: BLE001  # every user of the resource raises it
-            self.error = error
-        finally:
-            self._opened.cancel()
-            self.ended.set()
-
-    async def wait_until_opened(self) -> T:
-        await asyncio.wait([self._opened])
-        if self.error is not None:
-            raise self.error
-        return self._opened.result()
-
-    def release(self) -> None:
-        self._released.set()
-
-
-class SharedResourcePool(Generic[T]):
-    """Opens a resource for the first user on an event loop, and closes it after the last one."""
-
-    def __init__(self) -> None:
-        self._running: dict[
-            asyncio.AbstractEventLoop, tuple[SharedResource[T], asyncio.Task[None]]
-        ] = {}
-
-    def is_open(self) -> bool:
-        """Returns True if the resource is open on this event loop, or is being opened."""
-        running = self._running.get(asyncio.get_running_loop())
-        return running is not None and not running[1].done()
-
     @asynccontextmanager
-    async def use(self, open_: OpenResource[T]) -> AsyncIterator[SharedResource[T]]:
-        """Raises the error that closed the resource early, unless the block itself raises."""
-        loop = asyncio.get_running_loop()
-        shared, task = self._get_or_open(loop, open_)
-        shared.users += 1
-        try:
-            yield shared
-        finally:
-            shared.users -= 1
-            if not shared.users:
-                if self._running.get(loop) == (shared, task):
-                    del self._running[loop]
-                shared.release()
-                await asyncio.wait([task])
-        if shared.error is not None:
-            raise shared.error
+    async def open_engine(app: Any) -> AsyncIterator[Mapping[str, Any]]:
+        engine = Engine(
+            data_dir=data_dir,
+            redis_url=redis_url,
+            apps=apps,
+            concurrency=concurrency,
+            runs_tasks=runs_tasks,
+            schedules=schedules,
+        )
+        async with AsyncExitStack() as opened:
+            await opened.enter_async_context(engine)
+            app.state.engine = engine
+            state = None if wrapped is None else await opened.enter_async_context(wrapped(app))
+            yield {"engine": engine, **(state or {})}
 
-    def _get_or_open(
-        self, loop: asyncio.AbstractEventLoop, open_: OpenResource[T]
-    ) -> tuple[SharedResource[T], "asyncio.Task[None]"]:
-        running = self._running.get(loop)
-        if running is None or running[1].done():
-            shared = SharedResource(open_)
-            # Not in a task group: the resource may outlive the call that opened it.
-            running = self._running[loop] = shared, loop.create_task(shared.run())
-        return running
+    return open_engine

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runnel.app.engine import ClockAndIds, Engine, SharedResource, SharedResourcePool, run_engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine, run_engine
 from runnel.app.live_execution import LiveExecution, WorkflowResult, build_workflow_result
 from runnel.app.rate_limiter import TokenBucketRateLimiter
+from runnel.app.shared_resource import SharedResource, SharedResourcePool
 from runnel.app.step_cache import MemoryStepCache, StepResultCache, StoredStepCache
 from runnel.authoring.builder import STEP_HANDLER, Step, WorkflowDAG
 from runnel.authoring.calls import ContextPlace, FunctionCall, Mode
@@ -56,11 +57,11 @@ class StepHost:
     def __init__(self, options: ExecutorOptions) -> None:
         self._options = options
         self._live_executions: dict[str, LiveExecution] = {}
-        self._engine: Engine | None = None
+        self._engine: EmbeddedEngine | None = None
         self._has_ended = False
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EmbeddedEngine:
         if self._engine is None:
             raise BrokenInvariantError("the engine was used before it was opened")
         return self._engine
@@ -96,7 +97,7 @@ class StepHost:
         finally:
             del self._live_executions[execution_id]
 
-    async def _open_engine(self) -> Engine:
+    async def _open_engine(self) -> EmbeddedEngine:
         options = self._options
         clock_and_ids = ClockAndIds(options.clock, RandomIdGenerator())
         settings = Settings(worker_concurrency=options.max_concurrency, shutdown_timeout_s=0.0)
@@ -116,7 +117,9 @@ class StepHost:
             tag: RateLimit(rate_per_second=limiter.rate_per_second, burst=limiter.burst)
             for tag, limiter in options.limiters.items()
         }
-        return Engine(backend, self._build_registry(), clock_and_ids, settings, rate_limits=limits)
+        return EmbeddedEngine(
+            backend, self._build_registry(), clock_and_ids, settings, rate_limits=limits
+        )
 
     async def _take_token(
         self, tag: str, *, rate_per_second: float, burst: int, wait_s_max: float
@@ -269,7 +272,7 @@ def _register_metrics(registry: MetricRegistry) -> MetricsTelemetry:
 
 
 async def _wait_until_finished(
-    engine: Engine, execution_id: ExecutionId, live: LiveExecution
+    engine: EmbeddedEngine, execution_id: ExecutionId, live: LiveExecution
 ) -> None:
     """Waits for the end of the execution; if cancelled, cancels it and waits for its steps."""
     async with asyncio.TaskGroup() as group:
@@ -286,14 +289,14 @@ async def _wait_until_finished(
             await live.idle.wait()
 
 
-async def _cancel(engine: Engine, execution_id: ExecutionId) -> None:
+async def _cancel(engine: EmbeddedEngine, execution_id: ExecutionId) -> None:
     command = CancelExecution(execution_id=execution_id, reason="execute was cancelled")
     store_retry = StoreRetry(engine.clock, engine.event_bus, engine.name)
     await store_retry.run(lambda: engine.backend.mailbox.send([command]), "cancel")
 
 
 async def _signal_when_final(
-    engine: Engine, execution_id: ExecutionId, live: LiveExecution
+    engine: EmbeddedEngine, execution_id: ExecutionId, live: LiveExecution
 ) -> None:
     store_retry = StoreRetry(engine.clock, engine.event_bus, engine.name)
     try:

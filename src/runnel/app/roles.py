@@ -2,21 +2,17 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
-from runnel.app.engine import Engine, StopEvents
+from runnel.app.embedded_engine import EmbeddedEngine, Service, StopEvents
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.worker.worker import Worker
+from runnel.errors import EngineEndedError
 from runnel.ports import Backend
 from runnel.ports.telemetry import PROCESS_ENDED, PROCESS_STARTED, Telemetry
-
-
-class Service(Protocol):
-    """A background duty of an orchestrator process; see `engine/services`."""
-
-    async def run(self, stop: asyncio.Event) -> None: ...
 
 
 class Role(Protocol):
@@ -64,7 +60,7 @@ class WorkerRole:
 class EngineRole:
     """An embedded engine that adopts all free partitions, and its services."""
 
-    def __init__(self, engine: Engine, services: Sequence[Service] = ()) -> None:
+    def __init__(self, engine: EmbeddedEngine, services: Sequence[Service] = ()) -> None:
         self.name = engine.name
         self._engine = engine
         self._services = services
@@ -99,6 +95,28 @@ class PairedRole:
     async def _run_last(self, own_stops: StopEvents, stops: StopEvents) -> None:
         await self._last.run(own_stops)
         stops.drain.set()
+
+
+@asynccontextmanager
+async def run_role(role: Role, stops: StopEvents) -> AsyncIterator[None]:
+    """Runs the role inside the block, and drains it afterwards.
+
+    Ends the block with EngineEndedError if the role ends first.
+    """
+    has_left = asyncio.Event()
+
+    async def run() -> None:
+        await role.run(stops)
+        if not has_left.is_set():
+            raise EngineEndedError(reason="its worker was drained")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(run())
+        try:
+            yield
+        finally:
+            has_left.set()
+            stops.drain.set()
 
 
 _ABORT_AT_SIGNAL = 2

@@ -123,7 +123,12 @@ async def open_unarchived(settings: Settings, clock: Clock, ids: IdGenerator) ->
 
 
 async def open_sqlite(
-    settings: Settings, clock: Clock, ids: IdGenerator, *, reads_full_disk: bool = False
+    settings: Settings,
+    clock: Clock,
+    ids: IdGenerator,
+    *,
+    reads_full_disk: bool = False,
+    keeps_log: bool = False,
 ) -> "SqliteBackend":
     from runnel.backends.sqlite.backend import SqliteBackend
 
@@ -133,6 +138,7 @@ async def open_sqlite(
         ids=ids,
         durability=settings.durability,
         reads_full_disk=reads_full_disk,
+        keeps_log=keeps_log,
     )
 
 

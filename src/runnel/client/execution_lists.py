@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import structs
 
 from runnel.authoring.payloads import check_labels, check_text
 from runnel.core.ids import ExecutionId
-from runnel.core.message_text import escape_unprintable
-from runnel.errors import NotFoundError
-from runnel.ports.archive import PageCursor
+from runnel.core.message_text import describe_value, escape_unprintable
+from runnel.core.states import ExecutionState
+from runnel.errors import InputError, NotFoundError
+from runnel.ports.archive import ExecutionFilter, PageCursor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
 
     from runnel.client.protocol import Client
-    from runnel.ports.archive import Archive, ExecutionFilter
+    from runnel.ports.archive import Archive
     from runnel.ports.store import ExecutionHeader
     from runnel.views.execution import ExecutionSummary
 
 TEXT_CHARS_MAX = 2_000
+# The number of executions in one page of a search.
+PAGE_SIZE = 200
 
 
 def check_filter(criteria: ExecutionFilter) -> None:
@@ -74,6 +79,41 @@ async def iter_executions(
     async for page in iter_pages(client.list_executions, criteria):
         for summary in page:
             yield summary
+
+
+def search_executions(
+    client: Client,
+    *,
+    states: Sequence[ExecutionState | str],
+    workflow: str | None,
+    labels: Mapping[str, str] | None,
+    text: str,
+    created_from: datetime | None,
+    created_before: datetime | None,
+    with_children: bool,
+) -> AsyncIterator[ExecutionSummary]:
+    """Yields all executions that match every given filter, newest first; raises InputError."""
+    criteria = ExecutionFilter(
+        states=parse_states(states),
+        workflow=workflow,
+        labels=dict(labels or {}),
+        text=text,
+        created_from=-inf if created_from is None else created_from.timestamp(),
+        created_before=inf if created_before is None else created_before.timestamp(),
+        with_children=with_children,
+        limit=PAGE_SIZE,
+    )
+    return iter_executions(client, criteria)
+
+
+def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
+    """Parses the names of execution states, in upper or lower case; raises InputError."""
+    known = {state.value: state for state in ExecutionState}
+    for name in names:
+        if name.upper() not in known:
+            expected = ", ".join(known)
+            raise InputError(f"states: expected one of {expected}; got {describe_value(name)}")
+    return tuple(dict.fromkeys(known[name.upper()] for name in names))
 
 
 async def list_newest_executions(

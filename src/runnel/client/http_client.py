@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
-from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -26,7 +25,11 @@ from runnel.client.batch import (
     load_result,
 )
 from runnel.client.definitions import VERSION_KNOWN_S
-from runnel.client.execution_lists import check_execution_id, choose_by_prefix, iter_executions
+from runnel.client.execution_lists import (
+    check_execution_id,
+    choose_by_prefix,
+    search_executions,
+)
 from runnel.client.http_resources import (
     NO_VIEW,
     PAGE_SIZE,
@@ -40,7 +43,6 @@ from runnel.client.http_resources import (
     HttpWorkflows,
     build_filter_query,
     build_rerun_body,
-    parse_states,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.client.reruns import RerunSpec
@@ -437,17 +439,16 @@ class HttpClient:
 
         `text` is a part of the execution id, the workflow's name, a label's value or the error.
         """
-        criteria = ExecutionFilter(
-            states=parse_states(states),
+        return search_executions(
+            self,
+            states=states,
             workflow=workflow,
-            labels=dict(labels or {}),
+            labels=labels,
             text=text,
-            created_from=-inf if created_from is None else created_from.timestamp(),
-            created_before=inf if created_before is None else created_before.timestamp(),
+            created_from=created_from,
+            created_before=created_before,
             with_children=with_children,
-            limit=PAGE_SIZE,
         )
-        return iter_executions(self, criteria)
 
     async def count_executions(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS

@@ -18,11 +18,8 @@ from runnel.client.reruns import RerunSpec
 from runnel.client.transport import Query, ServerRequest, Transport, quote_path_segment
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
-from runnel.core.message_text import describe_value
-from runnel.core.states import ExecutionState
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
-from runnel.errors import InputError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter
 from runnel.views.dead_letter import (
     BulkRetryResult,
@@ -372,16 +369,6 @@ def _build_page_query(after: str, limit: int) -> Query:
 
 
 # Encoding of execution filters as query parameters and as JSON.
-
-
-def parse_states(names: Sequence[ExecutionState | str]) -> tuple[ExecutionState, ...]:
-    """Parses the names of execution states, in upper or lower case; raises InputError."""
-    known = {state.value: state for state in ExecutionState}
-    for name in names:
-        if name.upper() not in known:
-            expected = ", ".join(known)
-            raise InputError(f"states: expected one of {expected}; got {describe_value(name)}")
-    return tuple(dict.fromkeys(known[name.upper()] for name in names))
 
 
 def build_filter_query(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -25,17 +24,17 @@ from runnel.client.execution_lists import (
     execution_not_found_error,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
-from runnel.client.values import PayloadStorage, complete_input
+from runnel.client.values import CHECKED_LABEL, PayloadStorage, complete_input, prepare_input
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
-from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
+from runnel.core.evolve import find_last_end, read_definition_hash, rebuild_execution, replay
 from runnel.core.execution import Execution
 from runnel.core.graph import Graph
 from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.errors import InvalidInputError, WrongStateError
+from runnel.errors import WrongStateError
 from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
@@ -94,11 +93,7 @@ def _parse_error(text: str) -> ErrorInfo:
 # owner reads it within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
-
-
-# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
-# for which it would have to wait until a process has created the execution.
-CHECKED_LABEL = "runnel.checked"
+_NO_OUTPUT = b"null"
 
 
 class StoreClient:
@@ -271,7 +266,7 @@ class StoreClient:
         deleted. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
-        data, stored, own_labels = _prepare_input(workflow, input_, is_held=is_held)
+        data, stored, own_labels = prepare_input(workflow, input_, is_held=is_held)
         kept_labels = check_labels(labels or {}) | own_labels
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
@@ -527,7 +522,24 @@ class StoreClient:
         after `timeout_s`, and NotFoundError at once for an unknown id.
         """
         check_execution_id(execution_id)
-        return await self._waiter.wait(execution_id, timeout_s)
+        return (await self._waiter.wait(execution_id, timeout_s))[0]
+
+    async def wait_for_output(
+        self, execution_id: ExecutionId, *, timeout_s: float | None = None
+    ) -> tuple[ExecutionHeader, bytes]:
+        """Waits as `wait_for_end` does; returns the header and the encoded output.
+
+        Of the history, only the last event is used. The output is `null` unless the execution
+        completed.
+        """
+        check_execution_id(execution_id)
+        header, end = await self._waiter.wait(execution_id, timeout_s)
+        if header.state is not ExecutionState.COMPLETED:
+            return header, _NO_OUTPUT
+        if end is None:
+            end = find_last_end(await self._backend.archive.load(execution_id))
+        output = None if end is None else end.output
+        return header, _NO_OUTPUT if output is None else await self._payloads.load(output)
 
     async def node(
         self,
@@ -673,24 +685,3 @@ class StoreClient:
                 f"execution {execution_id} is {header.state} and can't be {action} any more"
             )
         return header
-
-
-def _prepare_input(
-    workflow: Workflow, input_: Json, *, is_held: bool
-) -> tuple[bytes, bytes, dict[str, str]]:
-    """Returns the input as submitted, the input with defaults, and the label of a checked input.
-
-    Raises InvalidInputError if the input does not fit the workflow. For a held execution, such an
-    input is stored as it is: `trigger` may replace it.
-    """
-    value = input_.value if isinstance(input_, CheckedInput) else input_
-    is_checked = value is not None and isinstance(input_, CheckedInput)
-    data = encode_payload({} if value is None else value, where="input")
-    if not is_held:
-        return data, complete_input(workflow, data, is_checked=is_checked), {}
-    if value is None:
-        return data, data, {}
-    try:
-        return data, complete_input(workflow, data), {CHECKED_LABEL: "input"}
-    except InvalidInputError:
-        return data, data, {}

@@ -3,115 +3,26 @@
 Each method runs the `HttpClient` method of the same name on an event loop in a separate thread.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from runnel.client.http_client import DEFAULT_RETRIES, HttpClient
-from runnel.client.http_resources import (
-    HttpBulk,
-    HttpDeadLetters,
-    HttpOperations,
-    HttpSchedules,
-    HttpTokens,
-    HttpWebhooks,
-    HttpWorkflows,
+from runnel.client.blocking import (
+    BlockingMethod,
+    IteratingMethod,
+    SyncBulk,
+    SyncDeadLetters,
+    SyncOperations,
+    SyncSchedules,
+    SyncSubWrapper,
+    SyncWorkflows,
+    SyncWrapper,
 )
-
-C = TypeVar("C")
-P = ParamSpec("P")
-R = TypeVar("R")
-_END = object()
-
-
-class SyncWrapper(Generic[C]):
-    """Base class of blocking wrappers of a client.
-
-    `portal` runs calls on the client's event loop.
-    """
-
-    portal: BlockingPortal
-    client: C
-
-
-class SyncSubWrapper(SyncWrapper[C]):
-    """Base class of blocking wrappers of a client's method groups."""
-
-    def __init__(self, portal: BlockingPortal, client: C) -> None:
-        self.portal = portal
-        self.client = client
-
-
-class BlockingMethod(Generic[C, P, R]):
-    """A descriptor for a method that runs an asynchronous method and waits for its result."""
-
-    def __init__(self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    @overload
-    def __get__(self, wrapper: None, owner: type[SyncWrapper[C]]) -> Self: ...
-    @overload
-    def __get__(self, wrapper: SyncWrapper[C], owner: type[SyncWrapper[C]]) -> Callable[P, R]: ...
-    def __get__(
-        self, wrapper: SyncWrapper[C] | None, owner: type[SyncWrapper[C]]
-    ) -> Self | Callable[P, R]:
-        if wrapper is None:
-            return self
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            work = partial(self._method, wrapper.client, *args, **kwargs)
-            result: R = wrapper.portal.call(work)
-            return result
-
-        return call
-
-
-class IteratingMethod(Generic[C, P, R]):
-    """A descriptor for a method that yields items of an asynchronous iterator on demand."""
-
-    def __init__(self, method: Callable[Concatenate[C, P], AsyncIterator[R]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
-
-    @overload
-    def __get__(self, wrapper: None, owner: type[SyncWrapper[C]]) -> Self: ...
-    @overload
-    def __get__(
-        self, wrapper: SyncWrapper[C], owner: type[SyncWrapper[C]]
-    ) -> Callable[P, Iterator[R]]: ...
-    def __get__(
-        self, wrapper: SyncWrapper[C] | None, owner: type[SyncWrapper[C]]
-    ) -> Self | Callable[P, Iterator[R]]:
-        if wrapper is None:
-            return self
-
-        def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
-            result = self._method(wrapper.client, *args, **kwargs)
-            try:
-                while (item := wrapper.portal.call(_read_next, result)) is not _END:
-                    yield item  # type: ignore[misc]  # _END is the only other type
-            finally:
-                if isinstance(result, AsyncGenerator):
-                    wrapper.portal.call(result.aclose)
-
-        return call
-
-
-async def _read_next(iterator: AsyncIterator[R]) -> R | object:
-    return await anext(iterator, _END)
-
-
-class SyncSchedules(SyncSubWrapper[HttpSchedules]):
-    add = BlockingMethod(HttpSchedules.add)
-    list = BlockingMethod(HttpSchedules.list)
-    get = BlockingMethod(HttpSchedules.get)
-    pause = BlockingMethod(HttpSchedules.pause)
-    remove = BlockingMethod(HttpSchedules.remove)
+from runnel.client.http_client import DEFAULT_RETRIES, HttpClient
+from runnel.client.http_resources import HttpTokens, HttpWebhooks
 
 
 class SyncWebhooks(SyncSubWrapper[HttpWebhooks]):
@@ -121,46 +32,10 @@ class SyncWebhooks(SyncSubWrapper[HttpWebhooks]):
     remove = BlockingMethod(HttpWebhooks.remove)
 
 
-class SyncDeadLetters(SyncSubWrapper[HttpDeadLetters]):
-    list = IteratingMethod(HttpDeadLetters.list)
-    count = BlockingMethod(HttpDeadLetters.count)
-    get = BlockingMethod(HttpDeadLetters.get)
-    retry = BlockingMethod(HttpDeadLetters.retry)
-    retry_many = BlockingMethod(HttpDeadLetters.retry_many)
-    purge = BlockingMethod(HttpDeadLetters.purge)
-    purge_many = BlockingMethod(HttpDeadLetters.purge_many)
-
-
-class SyncOperations(SyncSubWrapper[HttpOperations]):
-    workers = BlockingMethod(HttpOperations.workers)
-    worker = BlockingMethod(HttpOperations.worker)
-    drain = BlockingMethod(HttpOperations.drain)
-    queues = BlockingMethod(HttpOperations.queues)
-    limits = IteratingMethod(HttpOperations.limits)
-    partitions = BlockingMethod(HttpOperations.partitions)
-    partition_of = BlockingMethod(HttpOperations.partition_of)
-
-
-class SyncBulk(SyncSubWrapper[HttpBulk]):
-    cancel = IteratingMethod(HttpBulk.cancel)
-    rerun = IteratingMethod(HttpBulk.rerun)
-
-
 class SyncTokens(SyncSubWrapper[HttpTokens]):
     create = BlockingMethod(HttpTokens.create)
     list = BlockingMethod(HttpTokens.list)
     revoke = BlockingMethod(HttpTokens.revoke)
-
-
-class SyncWorkflows(SyncSubWrapper[HttpWorkflows]):
-    list = BlockingMethod(HttpWorkflows.list)
-    versions = BlockingMethod(HttpWorkflows.versions)
-    get = BlockingMethod(HttpWorkflows.get)
-    activate = BlockingMethod(HttpWorkflows.activate)
-    active = BlockingMethod(HttpWorkflows.active)
-    load_graph = BlockingMethod(HttpWorkflows.load_graph)
-    store = BlockingMethod(HttpWorkflows.store)
-    delete = BlockingMethod(HttpWorkflows.delete)
 
 
 class SyncClient(SyncWrapper[HttpClient]):

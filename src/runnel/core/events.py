@@ -1,5 +1,6 @@
 """Events: facts in the past tense, from which the state of an execution is rebuilt."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -254,3 +255,9 @@ Event: TypeAlias = (
 )
 LimitEvent: TypeAlias = LimitHeld | LimitQueued | LimitReleased
 AnyEvent: TypeAlias = Event | LimitEvent
+
+
+def find_end(events: Sequence[AnyEvent]) -> ExecutionFinished | None:
+    """Returns the event that ended the execution, if it is one of the events."""
+    ends = (event for event in reversed(events) if isinstance(event, ExecutionFinished))
+    return next(ends, None)

@@ -76,6 +76,12 @@ def read_definition_hash(entries: Sequence[bytes]) -> DefinitionHash:
     return first.definition
 
 
+def find_last_end(entries: Sequence[bytes]) -> e.ExecutionFinished | None:
+    """Returns the event that ended an execution, read from the end of its history."""
+    ends = (e.find_end(decode_entry(data).events) for data in reversed(entries))
+    return next((end for end in ends if end is not None), None)
+
+
 def _on_started(execution: Execution, event: e.ExecutionStarted, at: float) -> None:
     check_execution_move(execution.id, execution.state, X.RUNNING)
     execution.state = X.RUNNING

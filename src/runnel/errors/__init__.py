@@ -372,12 +372,13 @@ class UnknownExecutionError(RunnelError):
 
 
 class EngineEndedError(RunnelError):
-    """The engine stopped before the execution was final."""
+    """The engine has stopped. `execution_id` is the execution that the call waited for, if any."""
 
     code = "engine_ended"
 
-    def __init__(self, execution_id: str) -> None:
-        super().__init__(f"the engine stopped before execution {execution_id} ended")
+    def __init__(self, execution_id: str = "", *, reason: object = None) -> None:
+        what = f" before execution {execution_id} ended" if execution_id else ""
+        super().__init__(f"the engine stopped{what}" + (f": {reason}" if reason else ""))
         self.execution_id = execution_id
 
 

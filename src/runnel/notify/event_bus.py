@@ -6,7 +6,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from runnel.core.effects import TaskMessage
-from runnel.core.events import AnyEvent
+from runnel.core.events import AnyEvent, find_end
 from runnel.core.graph import Graph
 from runnel.core.ids import TaskToken
 from runnel.core.states import FINAL_EXECUTION_STATES
@@ -78,6 +78,7 @@ class EventBus(FanOutTelemetry):
             completion = self._completions.get(execution_id)
             if completion is not None:
                 completion.header = header
+                completion.end = find_end(events)
                 completion.notify()
         for watcher in self._watchers:
             watcher(CommittedEvents(execution_id, at, events))

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import TypeAlias
 
+from runnel.core.events import ExecutionFinished
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES
 from runnel.ports.clock import Clock
@@ -22,14 +23,15 @@ WATCHED_EXECUTIONS_MAX = 10_000
 class Completion:
     """Notifies all waiters of this process of the end of one execution.
 
-    `header` is set once this process has ended the execution. `is_notified` is true once `notify`
-    was called: either the header is set, or the waiters have to read the store again.
+    `header` and `end` are set once this process has ended the execution. `is_notified` is true once
+    `notify` was called: either the header is set, or the waiters have to read the store again.
     """
 
-    __slots__ = ("__weakref__", "_listeners", "header", "is_notified")
+    __slots__ = ("__weakref__", "_listeners", "end", "header", "is_notified")
 
     def __init__(self) -> None:
         self.header: ExecutionHeader | None = None
+        self.end: ExecutionFinished | None = None
         self.is_notified = False
         self._listeners: list[asyncio.Event] = []
 
@@ -99,10 +101,13 @@ class ExecutionWaiter:
         if len(self._submitted) > WATCHED_EXECUTIONS_MAX:
             self._submitted.popitem(last=False)
 
-    async def wait(self, execution_id: ExecutionId, timeout_s: float | None) -> ExecutionHeader:
-        """Waits until the execution is final, and returns its header.
+    async def wait(
+        self, execution_id: ExecutionId, timeout_s: float | None
+    ) -> tuple[ExecutionHeader, ExecutionFinished | None]:
+        """Waits until the execution is final; returns its header, and its last event if known.
 
-        Raises TimeoutError and NotFoundError.
+        The event is known if this process has ended the execution. Raises TimeoutError and
+        NotFoundError.
         """
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         watched = self._submitted.pop(execution_id, None)
@@ -112,13 +117,14 @@ class ExecutionWaiter:
         will_be_notified = watched is not None and not completion.is_notified
         wakeup = completion.add_listener()
         try:
-            return await self._wait_until_final(
+            header = await self._wait_until_final(
                 execution_id,
                 completion,
                 wakeup,
                 deadline=deadline,
                 will_be_notified=will_be_notified,
             )
+            return header, completion.end
         finally:
             completion.remove_listener(wakeup)
 

@@ -229,6 +229,12 @@ class Store(Protocol):
     async def partitions(self) -> Sequence[int]:
         """Returns all partitions that exist, owned or not."""
 
+    async def partitions_with_work(self) -> Sequence[int]:
+        """Returns the partitions that need an owner; a store may return all partitions.
+
+        A partition needs an owner if it has a message or an execution that is not final.
+        """
+
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         """Returns the partition of an execution or of a `limit:` key, also before it is created.
 

@@ -1,6 +1,7 @@
 """Reads the settings of a process from environment variables, and checks them."""
 
 import difflib
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -43,8 +44,18 @@ class SourcedSettings(msgspec.Struct, frozen=True):
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Reads the settings from environment variables; raises SettingsError with every problem."""
-    return read_sourced_settings(environ).settings
+    """Reads the settings from environment variables; raises SettingsError with every problem.
+
+    As long as no variable changes, returns the same settings.
+    """
+    variables = os.environ if environ is None else environ
+    return _read_settings(frozenset(variables.items()))
+
+
+# A program calls `runnel.run` with the same environment again and again.
+@functools.lru_cache(maxsize=4)
+def _read_settings(variables: frozenset[tuple[str, str]]) -> Settings:
+    return read_sourced_settings(dict(variables)).settings
 
 
 def read_sourced_settings(environ: Mapping[str, str] | None = None) -> SourcedSettings:

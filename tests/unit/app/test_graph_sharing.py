@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.app.engine import run_engine
+from runnel.app.embedded_engine import run_engine
 from runnel.app.wiring import build_memory_engine
 from runnel.authoring.input_schema import CheckedInput
 from runnel.cli.session.inputs import load_graph

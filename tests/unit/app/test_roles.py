@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from runnel.app.engine import StopEvents
+from runnel.app.embedded_engine import StopEvents
 from runnel.app.roles import OrchestratorRole, PairedRole
 
 

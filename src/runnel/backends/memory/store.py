@@ -120,6 +120,9 @@ class MemoryStore(LocalStore):
     async def partitions(self) -> Sequence[int]:
         return range(len(self._state.partitions))
 
+    async def partitions_with_work(self) -> Sequence[int]:
+        return await self.partitions()
+
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         return self._state.route(aggregate_id)
 

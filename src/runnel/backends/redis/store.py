@@ -103,6 +103,9 @@ class RedisStore:
     async def partitions(self) -> Sequence[int]:
         return range(self._layout.partitions)
 
+    async def partitions_with_work(self) -> Sequence[int]:
+        return await self.partitions()
+
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         return self._layout.route(aggregate_id)
 

@@ -78,19 +78,23 @@ class SqliteBackend:
         limits: CommitLimits = _LIMITS,
         take_token: TokenTaker | None = None,
         reads_full_disk: bool = False,
+        keeps_log: bool = False,
     ) -> Self:
         """Opens the data directory and creates the database if there is none.
 
         Without `take_token`, rate tokens come from buckets in the database. Raises InputError if
         the folder can't be used, and StoreError if the database can't be opened. With
         `reads_full_disk`, a database on a full disk is opened, and only writes fail. No other
-        process can open it meanwhile, so this option is for short commands.
+        process can open it meanwhile, so this option is for short commands. With `keeps_log`, the
+        process keeps a connection after `close`, so that the next call opens the database faster.
         """
         path = data_dir / FILE_NAME
         with ExitStack() as opened:
             try:
                 db = opened.enter_context(closing(open_for_writing(data_dir, durability)))
-                reader = opened.enter_context(closing(SqliteReader(path, durability)))
+                reader = opened.enter_context(
+                    closing(SqliteReader(path, durability, keeps_log=keeps_log))
+                )
             except DiskFullError:
                 if not reads_full_disk or not path.exists():
                     raise

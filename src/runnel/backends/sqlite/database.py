@@ -1,9 +1,11 @@
 """Opens and checks the database file; translates its errors, converts rows and reads data."""
 
+import atexit
 import errno
 import fcntl
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +41,8 @@ CACHED_STATEMENTS_MAX = 256
 # The log file keeps up to this size when it restarts (see `Checkpointer`), because overwriting
 # existing pages is faster than allocating new pages.
 WAL_BYTES_MAX = 64 * 1024 * 1024
+# The size of a log that short calls leave to the next one.
+IDLE_LOG_BYTES_MAX = 4 * 1024 * 1024
 # With NORMAL, a killed process loses nothing. A power failure can lose the last commits, but never
 # a part of a commit. With FULL, SQLite runs one fsync per transaction.
 _SYNCHRONOUS: dict[Durability, str] = {"process": "NORMAL", "power": "FULL"}
@@ -242,10 +246,16 @@ def build_letter_row(letter: DeadLetter) -> RowValues:
 
 class SqliteReader:
     def __init__(
-        self, path: Path, durability: Durability, db: sqlite3.Connection | None = None
+        self,
+        path: Path,
+        durability: Durability,
+        db: sqlite3.Connection | None = None,
+        *,
+        keeps_log: bool = False,
     ) -> None:
-        """Opens a connection, unless `db` is given."""
+        """Opens a connection, unless `db` is given; see IdleConnection for `keeps_log`."""
         self._path = path
+        self._keeps_log = keeps_log
         if db is not None:
             self._db = db
             return
@@ -269,4 +279,69 @@ class SqliteReader:
             raise build_store_error(self._path, error) from error
 
     def close(self) -> None:
-        self._db.close()
+        if self._keeps_log:
+            _idle_connection.replace(self._path, self._db)
+        else:
+            self._db.close()
+
+
+class IdleConnection:
+    """One connection that this process keeps open between short calls, such as `runnel.run`.
+
+    When the last connection closes, SQLite ends its log: it syncs the disk three times, and twice
+    more for the log of the next call. That took 2 to 4 ms of a call. Nothing reads through the idle
+    connection. It is closed once the log is large, for another database, and at exit.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        # Connections of the parent process. To close them could end the parent's log.
+        self._inherited: list[sqlite3.Connection] = []
+
+    def replace(self, path: Path, db: sqlite3.Connection) -> None:
+        """Closes the connection, or keeps it open instead of the one that is kept."""
+        file, log_bytes = _identify_file(path), _read_size(path.with_name(f"{path.name}-wal"))
+        with self._lock:
+            if self._db is not None and self._file == file and log_bytes <= IDLE_LOG_BYTES_MAX:
+                db.close()
+                return
+            former, self._db, self._file = self._db, db, file
+            if former is not None:
+                former.close()
+            if log_bytes > IDLE_LOG_BYTES_MAX:
+                self._close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def leave_to_parent(self) -> None:
+        """Forgets the connection, in a forked child."""
+        self._lock = threading.Lock()
+        if self._db is not None:
+            self._inherited.append(self._db)
+        self._db = self._file = None
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = self._file = None
+
+
+def _identify_file(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _read_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+_idle_connection = IdleConnection()
+atexit.register(_idle_connection.close)
+os.register_at_fork(after_in_child=_idle_connection.leave_to_parent)

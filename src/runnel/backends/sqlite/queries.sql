@@ -4,6 +4,15 @@ INSERT INTO partitions (partition) VALUES (?) ON CONFLICT DO NOTHING;
 -- list_partitions: lists all partitions, lowest first
 SELECT partition FROM partitions ORDER BY partition;
 
+-- list_partition_fences: lists all partitions with epoch, sequence, and whether they have messages
+SELECT
+    partition,
+    epoch,
+    sequence,
+    EXISTS (SELECT 1 FROM messages WHERE messages.partition = partitions.partition)
+FROM partitions
+ORDER BY partition;
+
 -- get_lease: returns the last stored lease; only the kernel lock shows whether it is still held
 SELECT owner, epoch, counter FROM partitions WHERE partition = ?;
 

@@ -204,9 +204,27 @@ class SqliteStore(LocalStore):
         self._reader = reader
         self._leases = leases
         self._commits = commits
+        # Whether a partition had work, by its number, epoch and commit sequence.
+        self._has_work: dict[tuple[int, int, int], bool] = {}
 
     async def partitions(self) -> Sequence[int]:
         return [row[0] for row in self._reader.rows("list_partitions")]
+
+    async def partitions_with_work(self) -> Sequence[int]:
+        """Returns the partitions with messages or unfinished executions.
+
+        Only a commit of the owner changes which executions are unfinished. So the search, which
+        reads the unfinished executions of all partitions, is repeated only after a commit.
+        """
+        rows = self._reader.rows("list_partition_fences")
+        former, self._has_work = self._has_work, {}
+        for partition, epoch, sequence, has_messages in rows:
+            key = (partition, epoch, sequence)
+            if not has_messages and key not in former:
+                former[key] = bool(self._reader.rows("has_work", (partition,))[0][0])
+            if key in former:
+                self._has_work[key] = former[key]
+        return [row[0] for row in rows if row[3] or self._has_work[row[:3]]]
 
     async def route(self, aggregate_id: str, *, is_new: bool = False) -> int:
         """Returns the partition of the aggregate.

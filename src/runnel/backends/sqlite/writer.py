@@ -57,16 +57,17 @@ class Checkpointer:
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name="runnel-checkpoint", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
     def record_rows(self, rows: int) -> None:
         """Wakes the checkpoint thread after enough writes; `rows` is the total of the writing
         connection.
+
+        The first wake-up starts the thread: most commands write little.
         """
         if rows - self._rows >= CHECKPOINT_ROWS:
             self._rows = rows
             self._wakeup.set()
+            if self._thread.ident is None:
+                self._thread.start()
 
     def raise_failure(self) -> None:
         """Raises the error of repeated failures, because the log must not grow unnoticed.
@@ -188,7 +189,6 @@ class SqliteWriter:
         self.checkpointer = Checkpointer(path, "power" if is_threaded else "process")
 
     def start(self) -> None:
-        self.checkpointer.start()
         if self._is_threaded:
             self._thread.start()
 

@@ -12,9 +12,14 @@ import typer
 
 from runnel.api.app import build_api
 from runnel.api.server import listen
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.app.roles import EngineRole, PairedRole, Role, RoleProcess
-from runnel.app.wiring import build_engine, build_scheduler, build_server_handlers
+from runnel.app.wiring import (
+    build_engine,
+    build_scheduler,
+    build_server_handlers,
+    load_handlers,
+)
 from runnel.authoring.registry import HandlerRegistry
 from runnel.cli.commands.api import HostOption, PortOption, build_api_role, finish_startup
 from runnel.cli.commands.serve import AppOption
@@ -24,7 +29,6 @@ from runnel.cli.session.server_roles import (
     RoleDependencies,
     build_orchestrator_role,
     build_worker_role,
-    load_handlers,
     parse_queues,
     serve,
 )

@@ -5,12 +5,12 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from runnel.app.wiring import load_handlers
 from runnel.cli.options import Concurrency, RedisLocation, configure_server
 from runnel.cli.session.server_roles import (
     MetricsPortOption,
     build_orchestrator_role,
     build_worker_role,
-    load_handlers,
     parse_queues,
     serve,
 )

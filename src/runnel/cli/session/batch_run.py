@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
-from runnel.app.engine import Engine
+from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.app.process_signals import SIGNAL_EXIT_BASE, handle_signals
 from runnel.app.wiring import build_engine
 from runnel.cli.errors import FAILED, OK
@@ -187,7 +187,7 @@ class BatchRun:
     def __init__(
         self,
         batch: Batch,
-        source: Engine | ClientSession,
+        source: EmbeddedEngine | ClientSession,
         report_options: ReportOptions,
         *,
         adopt: AdoptCallback | None = None,
@@ -197,7 +197,9 @@ class BatchRun:
         self.tally = BatchTally(len(batch.items), started_at=source.clock.now())
         self._batch = batch
         self._clock = source.clock
-        self._secrets: Secrets = source.secrets if isinstance(source, Engine) else NoSecrets()
+        self._secrets: Secrets = (
+            source.secrets if isinstance(source, EmbeddedEngine) else NoSecrets()
+        )
         self._report_options = report_options
         self._stop = asyncio.Event()
         self._said_all_wait = False
@@ -207,7 +209,7 @@ class BatchRun:
             batch,
             source.client,
             source.clock,
-            event_bus=source.event_bus if isinstance(source, Engine) else EventBus(),
+            event_bus=source.event_bus if isinstance(source, EmbeddedEngine) else EventBus(),
             adopt=adopt,
             is_over_http=is_over_http,
         )
@@ -295,7 +297,7 @@ class BatchRun:
         return self.tally.total - self.tally.done
 
 
-def _watch_children(engine: Engine) -> UnfinishedChildren:
+def _watch_children(engine: EmbeddedEngine) -> UnfinishedChildren:
     children = UnfinishedChildren()
 
     def update(notification: CommittedEvents | StartedTask) -> None:
@@ -306,7 +308,9 @@ def _watch_children(engine: Engine) -> UnfinishedChildren:
     return children
 
 
-async def _wait_for_clean_up(engine: Engine, run: BatchRun, children: UnfinishedChildren) -> None:
+async def _wait_for_clean_up(
+    engine: EmbeddedEngine, run: BatchRun, children: UnfinishedChildren
+) -> None:
     """Waits for children of failed executions: a child may still run its clean-up nodes."""
     if run.signal is not None:
         return

@@ -29,7 +29,7 @@ from runnel.settings.model import Settings
 from runnel.views import build_document
 
 if TYPE_CHECKING:
-    from runnel.app.engine import AdoptedPartitions, Engine
+    from runnel.app.embedded_engine import AdoptedPartitions, EmbeddedEngine
 
 # Log lines of user code and warnings of the engine go to stderr, above the live view.
 
@@ -117,7 +117,7 @@ class LocalSession:
     process at once, which loses no stored data.
     """
 
-    def __init__(self, engine: "Engine", view: ProgressView, *, stop_message: str) -> None:
+    def __init__(self, engine: "EmbeddedEngine", view: ProgressView, *, stop_message: str) -> None:
         self.signal: int | None = None
         self.followed: dict[str, ExecutionProgress] = {}
         self._engine = engine

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
-from runnel.app.engine import ClockAndIds
+from runnel.app.embedded_engine import ClockAndIds
 from runnel.app.roles import OrchestratorRole, Role, RoleProcess, WorkerRole
 from runnel.app.secrets import KnownSecrets, load_worker_secrets
 from runnel.app.stores import (
@@ -18,12 +18,11 @@ from runnel.app.stores import (
     open_unarchived,
 )
 from runnel.app.wiring import (
-    build_local_handlers,
     build_orchestrator,
-    build_server_handlers,
     build_worker,
+    list_own_queues,
 )
-from runnel.authoring.registry import HandlerRegistry, list_app_tasks, load_app
+from runnel.authoring.registry import HandlerRegistry
 from runnel.cli.streams import print_to_stderr
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.errors import InputError, NoServerError
@@ -251,40 +250,15 @@ def build_worker_role(
     )
 
 
-def load_handlers(
-    apps: Sequence[str] | None, settings: Settings, *, is_private: bool = False
-) -> HandlerRegistry:
-    """Returns the built-in handlers and those of the apps; raises InputError for equal names.
-
-    Workflows have all permissions of the user only if the servers are private (`is_private`).
-    """
-    own = [load_app(app) for app in apps or ()]
-    if is_private:
-        handlers = build_local_handlers(settings, RealClock())
-    else:
-        handlers = build_server_handlers(
-            settings,
-            RealClock(),
-            app_modules=[app.partition(":")[0] for app in apps or ()],
-            app_tasks=[task for app in apps or () for task in list_app_tasks(app)],
-        )
-    for registry in own:
-        handlers.include(registry)
-    return handlers
-
-
 def parse_queues(
     text: str | None, handlers: HandlerRegistry, settings: Settings, apps: Sequence[str] | None
 ) -> Sequence[str]:
     """Returns the keys of the named queues (`python,reports`); a key begins with `tasks:`.
 
-    If `text` is None, returns the queues of the worker's own handlers. A worker that allows no
-    Python function does not take the queue `python`. Raises InputError.
+    If `text` is None, returns the queues of the worker's own handlers. Raises InputError.
     """
     if text is None:
-        allows_functions = bool(apps or settings.allowed_functions)
-        names_ = [name for name in handlers.names() if name != "python" or allows_functions]
-        return [f"tasks:{name}" for name in names_]
+        return list_own_queues(handlers, settings, apps)
     names_ = [name.strip() for name in text.split(",")]
     if not all(names_):
         raise InputError(f"--queues: expected names separated by commas, got '{text}'")

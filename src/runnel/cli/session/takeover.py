@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from runnel.app.engine import AdoptedPartitions, Engine
+from runnel.app.embedded_engine import AdoptedPartitions, EmbeddedEngine
 from runnel.app.process_signals import parse_engine_pid
 from runnel.authoring.functions import SOURCE_LABEL
 from runnel.cli.errors import FAILED, OK
@@ -120,7 +120,9 @@ async def _classify(
 class Takeover:
     """Adds to the session the executions that the engine has taken over, oldest first."""
 
-    def __init__(self, engine: Engine, local_session: LocalSession, plan: TakeoverPlan) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, local_session: LocalSession, plan: TakeoverPlan
+    ) -> None:
         self._engine = engine
         self._local_session = local_session
         self._plan = plan

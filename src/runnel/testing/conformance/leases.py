@@ -136,6 +136,14 @@ class LeaseRules(ConformanceFixtures):
     async def test_an_owned_partition_is_listed(self, store: Store, owner: LeaseOwner) -> None:
         assert owner.partition in await store.partitions()
 
+    async def test_a_partition_with_a_message_has_work(
+        self, store: Store, mailbox: Mailbox, owner: LeaseOwner
+    ) -> None:
+        await mailbox.send([make_message("a")])
+        await store.release(owner.lease)
+
+        assert owner.partition in await store.partitions_with_work()
+
     async def test_the_home_partition_can_be_acquired(self, backend: Backend) -> None:
         home = await backend.claim_home_partition("one")
 
