@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +29,12 @@ class MemoryBlobs:
             return self._blobs[key]
         except KeyError:
             raise NotFoundError("blob", key) from None
+
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        blobs = map(self._blobs.get, keys)
+        return [None if blob is None else blob[start : start + size] for blob in blobs]
 
     async def delete(self, prefix: str) -> int:
         keys = [key for key in self._blobs if key.startswith(prefix)]
@@ -56,6 +63,11 @@ class FileBlobs:
 
     async def get(self, key: str) -> bytes:
         return await asyncio.to_thread(self._get, key)
+
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        return await asyncio.to_thread(self._read_parts, keys, start, size)
 
     async def delete(self, prefix: str) -> int:
         return await asyncio.to_thread(self._delete, prefix)
@@ -116,13 +128,24 @@ class FileBlobs:
                 os.close(handle)
 
     def _get(self, key: str) -> bytes:
+        data = self._read_part(key, 0, -1)
+        if data is None:
+            raise NotFoundError("blob", key)
+        return data
+
+    def _read_parts(self, keys: Sequence[str], start: int, size: int) -> Sequence[bytes | None]:
+        return [self._read_part(key, start, size) for key in keys]
+
+    def _read_part(self, key: str, start: int, size: int) -> bytes | None:
+        """Returns a part of a blob, or all bytes after `start` if `size` is -1."""
         path = self._build_path(key)
         try:
             with path.open("rb") as file:
                 _read_key(file)
-                return file.read()
+                file.seek(start, os.SEEK_CUR)
+                return file.read(size)
         except FileNotFoundError:
-            raise NotFoundError("blob", key) from None
+            return None
         except OSError as error:
             raise StoreError(f"the blob '{key}' could not be read from {path}: {error}") from error
 

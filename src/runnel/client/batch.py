@@ -20,6 +20,7 @@ from runnel.client.execution_lists import iter_headers
 from runnel.client.idempotency import derive_execution_id
 from runnel.client.protocol import Client
 from runnel.client.submissions import format_problems
+from runnel.client.whole_values import load_whole_output
 from runnel.core.events import ExecutionFinished, NodeWaits, Wait
 from runnel.core.graph import Graph, compile_canonical
 from runnel.core.ids import ExecutionId
@@ -248,7 +249,9 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 async def load_result(client: Client, outcome: BatchOutcome) -> BatchResult:
     summary = outcome.summary
-    view = await client.get(summary.execution_id) if outcome.is_completed else None
+    view = None
+    if outcome.is_completed:
+        view = await load_whole_output(client, await client.get(summary.execution_id))
     return BatchResult(
         index=outcome.item.number,
         key=outcome.item.key,

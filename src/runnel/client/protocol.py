@@ -134,6 +134,30 @@ class Bulk(Protocol):
         """
 
 
+class Values(Protocol):
+    """The whole inputs and outputs of executions, also those that views show as previews.
+
+    Every method raises NotFoundError for an unknown execution, node or item, and WrongStateError
+    if the execution, node or item has no output.
+    """
+
+    async def output(
+        self, execution_id: ExecutionId, node_id: str | None = None, *, item: int | None = None
+    ) -> Json:
+        """Returns the output of an execution, of one of its nodes, or of one item of a map."""
+
+    async def input(self, execution_id: ExecutionId) -> Json:
+        """Returns the input of an execution."""
+
+    def stream_output(
+        self, execution_id: ExecutionId, node_id: str | None = None, *, item: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yields the JSON of an output in chunks, for values that are large."""
+
+    def stream_input(self, execution_id: ExecutionId) -> AsyncIterator[bytes]:
+        """Yields the JSON of the input of an execution in chunks."""
+
+
 class Client(Protocol):
     """A client for the executions of a store or of a server.
 
@@ -149,6 +173,9 @@ class Client(Protocol):
 
     @property
     def many(self) -> Bulk: ...
+
+    @property
+    def values(self) -> Values: ...
 
     async def submit(
         self,
@@ -237,13 +264,16 @@ class Client(Protocol):
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionView:
-        """Waits until the execution is final, and returns it.
+        """Waits until the execution is final, and returns it as `get` does.
 
         Raises TimeoutError after `timeout_s`.
         """
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
-        """Returns an execution with its nodes and their outputs; raises NotFoundError."""
+        """Returns an execution with its nodes and their outputs; raises NotFoundError.
+
+        A large value is a preview; `values` reads the whole value.
+        """
 
     async def node(
         self,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -25,7 +24,7 @@ from runnel.client.execution_lists import (
     execution_not_found_error,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
-from runnel.client.values import PayloadStorage, complete_input
+from runnel.client.values import CHECKED_LABEL, PayloadStorage, complete_input, prepare_input
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
@@ -35,7 +34,7 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.errors import InvalidInputError, WrongStateError
+from runnel.errors import WrongStateError
 from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from runnel.client.dead_letters import StoreDeadLetters
     from runnel.client.reruns import RerunSpec
     from runnel.client.values import ValueWithBlobs
+    from runnel.client.whole_values import StoreValues
     from runnel.core.values import Json
     from runnel.core.workflow import Workflow
     from runnel.engine.graph_cache import GraphCache
@@ -94,11 +94,6 @@ def _parse_error(text: str) -> ErrorInfo:
 # owner reads it within milliseconds.
 PICKUP_TIMEOUT_S = 5.0
 PICKUP_POLL_INTERVAL_S = 0.02
-
-
-# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
-# for which it would have to wait until a process has created the execution.
-CHECKED_LABEL = "runnel.checked"
 
 
 class StoreClient:
@@ -151,6 +146,12 @@ class StoreClient:
         from runnel.client.bulk import StoreBulk
 
         return StoreBulk(self, self._backend.archive, self._backend.mailbox)
+
+    @cached_property
+    def values(self) -> StoreValues:
+        from runnel.client.whole_values import StoreValues
+
+        return StoreValues(self, self._backend)
 
     async def submit(
         self,
@@ -271,7 +272,7 @@ class StoreClient:
         deleted. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
-        data, stored, own_labels = _prepare_input(workflow, input_, is_held=is_held)
+        data, stored, own_labels = prepare_input(workflow, input_, is_held=is_held)
         kept_labels = check_labels(labels or {}) | own_labels
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
@@ -673,24 +674,3 @@ class StoreClient:
                 f"execution {execution_id} is {header.state} and can't be {action} any more"
             )
         return header
-
-
-def _prepare_input(
-    workflow: Workflow, input_: Json, *, is_held: bool
-) -> tuple[bytes, bytes, dict[str, str]]:
-    """Returns the input as submitted, the input with defaults, and the label of a checked input.
-
-    Raises InvalidInputError if the input does not fit the workflow. For a held execution, such an
-    input is stored as it is: `trigger` may replace it.
-    """
-    value = input_.value if isinstance(input_, CheckedInput) else input_
-    is_checked = value is not None and isinstance(input_, CheckedInput)
-    data = encode_payload({} if value is None else value, where="input")
-    if not is_held:
-        return data, complete_input(workflow, data, is_checked=is_checked), {}
-    if value is None:
-        return data, data, {}
-    try:
-        return data, complete_input(workflow, data), {CHECKED_LABEL: "input"}
-    except InvalidInputError:
-        return data, data, {}

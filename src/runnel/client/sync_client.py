@@ -18,6 +18,7 @@ from runnel.client.http_resources import (
     HttpOperations,
     HttpSchedules,
     HttpTokens,
+    HttpValues,
     HttpWebhooks,
     HttpWorkflows,
 )
@@ -146,6 +147,13 @@ class SyncBulk(SyncSubWrapper[HttpBulk]):
     rerun = IteratingMethod(HttpBulk.rerun)
 
 
+class SyncValues(SyncSubWrapper[HttpValues]):
+    output = BlockingMethod(HttpValues.output)
+    input = BlockingMethod(HttpValues.input)
+    stream_output = IteratingMethod(HttpValues.stream_output)
+    stream_input = IteratingMethod(HttpValues.stream_input)
+
+
 class SyncTokens(SyncSubWrapper[HttpTokens]):
     create = BlockingMethod(HttpTokens.create)
     list = BlockingMethod(HttpTokens.list)
@@ -191,6 +199,7 @@ class SyncClient(SyncWrapper[HttpClient]):
         self.many = SyncBulk(self.portal, self.client.many)
         self.tokens = SyncTokens(self.portal, self.client.tokens)
         self.library = SyncWorkflows(self.portal, self.client.library)
+        self.values = SyncValues(self.portal, self.client.values)
 
     def __enter__(self) -> Self:
         return self

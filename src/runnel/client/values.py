@@ -4,21 +4,27 @@ from collections.abc import Mapping
 
 import msgspec
 
-from runnel.authoring.input_schema import check_input
+from runnel.authoring.input_schema import CheckedInput, check_input
+from runnel.authoring.payloads import encode_payload
 from runnel.core.ids import ExecutionId
 from runnel.core.input_defaults import fill_defaults
 from runnel.core.values import (
     BLOB_BYTES_MAX,
     INLINE_BYTES_MAX,
+    Json,
     Value,
     make_blob_reference,
     make_value_from_json,
 )
 from runnel.core.workflow import Workflow
-from runnel.errors import PayloadError
+from runnel.errors import InvalidInputError, PayloadError
 from runnel.ports.clock import IdGenerator
 from runnel.ports.records import BlobStore
 from runnel.ports.store import NO_BLOBS
+
+# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
+# for which it would have to wait until a process has created the execution.
+CHECKED_LABEL = "runnel.checked"
 
 ValueWithBlobs = tuple[Value, Mapping[str, bytes]]
 """A value of a command, and the blobs to send with the command."""
@@ -72,3 +78,24 @@ def complete_input(
         check_input(workflow, value, where=where)
     filled = fill_defaults(workflow.input, value)
     return data if filled is value else msgspec.json.encode(filled)
+
+
+def prepare_input(
+    workflow: Workflow, input_: Json, *, is_held: bool
+) -> tuple[bytes, bytes, dict[str, str]]:
+    """Returns the input as submitted, the input with defaults, and the label of a checked input.
+
+    Raises InvalidInputError if the input does not fit the workflow. For a held execution, such an
+    input is stored as it is: `trigger` may replace it.
+    """
+    value = input_.value if isinstance(input_, CheckedInput) else input_
+    is_checked = value is not None and isinstance(input_, CheckedInput)
+    data = encode_payload({} if value is None else value, where="input")
+    if not is_held:
+        return data, complete_input(workflow, data, is_checked=is_checked), {}
+    if value is None:
+        return data, data, {}
+    try:
+        return data, complete_input(workflow, data), {CHECKED_LABEL: "input"}
+    except InvalidInputError:
+        return data, data, {}
