@@ -139,10 +139,9 @@ async def test_whole_values_are_read_in_chunks_of_bounded_size(api: ApiUnderTest
 
 async def test_a_map_and_its_reused_items_have_whole_outputs(api: ApiUnderTest) -> None:
     api.work.failures["each"] = [None, ValueError("no")]
-    node = make_node(
-        "each", for_each="input.all", config={"v": "{{ input.blob }}"}, max_concurrency=1
-    )
-    former = await run(api, make_workflow(node), {"all": [1, 2], "blob": BLOB})
+    node = make_node("each", for_each="input.all", config={"v": "{{ input.blob }}"})
+    flow = make_workflow(node, max_concurrency=1)
+    former = await run(api, flow, {"all": [1, 2], "blob": BLOB})
     rerun = await api.site.client.rerun(former)
     await api.site.client.wait_for_end(rerun, timeout_s=DEADLINE_S)
     values = api.site.client.values
