@@ -18,9 +18,8 @@ from runnel.authoring.input_schema import CheckedInput, find_value_problems
 from runnel.authoring.payloads import check_text, encode_payload
 from runnel.client.execution_lists import iter_headers
 from runnel.client.idempotency import derive_execution_id
-from runnel.client.protocol import Client
+from runnel.client.protocol import Client, load_whole_output
 from runnel.client.submissions import format_problems
-from runnel.client.whole_values import load_whole_output
 from runnel.core.events import ExecutionFinished, NodeWaits, Wait
 from runnel.core.graph import Graph, compile_canonical
 from runnel.core.ids import ExecutionId

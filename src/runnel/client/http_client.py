@@ -43,7 +43,7 @@ from runnel.client.http_resources import (
     build_rerun_body,
     parse_states,
 )
-from runnel.client.protocol import ITEMS_PAGE_SIZE
+from runnel.client.protocol import ITEMS_PAGE_SIZE, load_whole_output
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -52,7 +52,6 @@ from runnel.client.transport import (
     quote_path_segment,
     resolve_server_address,
 )
-from runnel.client.whole_values import load_whole_output
 from runnel.core.graph import Graph
 from runnel.core.ids import ExecutionId
 from runnel.core.message_text import describe_value

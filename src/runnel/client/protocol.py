@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import structs
+
 from runnel.ports.archive import ALL_EXECUTIONS
 
 if TYPE_CHECKING:
@@ -415,3 +417,19 @@ async def find_owner(operations: Operations, execution_id: ExecutionId) -> str |
     """Returns the name of the process that runs an execution; None if no process runs it."""
     partition = await operations.partition_of(execution_id)
     return None if partition.is_silent else partition.owner
+
+
+async def load_whole_output(client: Client, view: ExecutionView) -> ExecutionView:
+    """Returns the view with the whole output of the execution, also if it is large."""
+    if view.output_preview is None:
+        return view
+    output = await client.values.output(view.execution_id)
+    return structs.replace(view, output=output, output_preview=None)
+
+
+async def load_whole_input(client: Client, view: ExecutionView) -> ExecutionView:
+    """Returns the view with the whole input of the execution, also if it is large."""
+    if view.input_preview is None:
+        return view
+    input_ = await client.values.input(view.execution_id)
+    return structs.replace(view, input=input_, input_preview=None)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from runnel.client.nodes import find_item_output, find_node_index
 from runnel.core.message_text import escape_unprintable
 from runnel.core.states import FINAL_EXECUTION_STATES, FINAL_NODE_STATES, ExecutionState, NodeState
 from runnel.core.values import NULL
@@ -14,14 +15,12 @@ from runnel.errors import NotFoundError, WrongStateError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from runnel.client.protocol import Client
     from runnel.client.store_client import StoreClient
     from runnel.core.execution import Execution
     from runnel.core.ids import ExecutionId
     from runnel.core.values import Json, Value
     from runnel.ports import Backend
     from runnel.ports.records import RandomAccessBlobStore
-    from runnel.views.execution import ExecutionView
 
 # The memory of a reader. Reading a chunk of this size from a file or a server takes milliseconds.
 CHUNK_BYTES = 1024 * 1024
@@ -86,8 +85,6 @@ class StoreValues:
         elif item is None:
             value = _find_node_output(execution, node_id)
         else:
-            from runnel.client.nodes import find_item_output
-
             entries = await self._archive.load(execution_id)
             value = find_item_output(execution, entries, node_id, item)
         return await self._open(value)
@@ -103,22 +100,6 @@ class StoreValues:
         return ValueReader(value, await _read_chunk(self._blobs, value.blob, 0), self._blobs)
 
 
-async def load_whole_output(client: Client, view: ExecutionView) -> ExecutionView:
-    """Returns the view with the whole output of the execution, also if it is large."""
-    if view.output_preview is None:
-        return view
-    output = await client.values.output(view.execution_id)
-    return msgspec.structs.replace(view, output=output, output_preview=None)
-
-
-async def load_whole_input(client: Client, view: ExecutionView) -> ExecutionView:
-    """Returns the view with the whole input of the execution, also if it is large."""
-    if view.input_preview is None:
-        return view
-    input_ = await client.values.input(view.execution_id)
-    return msgspec.structs.replace(view, input=input_, input_preview=None)
-
-
 def _find_execution_output(execution: Execution) -> Value:
     if execution.state is not ExecutionState.COMPLETED:
         yet = "" if execution.state in FINAL_EXECUTION_STATES else " yet"
@@ -129,8 +110,6 @@ def _find_execution_output(execution: Execution) -> Value:
 
 
 def _find_node_output(execution: Execution, node_id: str) -> Value:
-    from runnel.client.nodes import find_node_index
-
     run = execution.nodes[find_node_index(execution, node_id)]
     if run.state is not NodeState.COMPLETED:
         yet = "" if run.state in FINAL_NODE_STATES or execution.is_final else " yet"

@@ -43,9 +43,8 @@ from runnel.cli.session.run_locally import (
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.client.bulk import RERUNS_PER_STEP, restrict_to_rerunnable
 from runnel.client.execution_lists import iter_executions
-from runnel.client.protocol import Client
+from runnel.client.protocol import Client, load_whole_input
 from runnel.client.reruns import RerunSpec, is_whole_rerun
-from runnel.client.whole_values import load_whole_input
 from runnel.core.ids import ExecutionId
 from runnel.core.run_when import CLEAN_UP_RULES
 from runnel.core.values import Json

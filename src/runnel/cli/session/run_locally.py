@@ -17,8 +17,7 @@ from runnel.cli.render.sentences import describe_clean_up, describe_outcome, des
 from runnel.cli.render.text import to_compact_json, to_pretty_json
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.streams import print_to_stderr
-from runnel.client.protocol import Client
-from runnel.client.whole_values import load_whole_output
+from runnel.client.protocol import Client, load_whole_output
 from runnel.core.events import ExecutionCreated, ExecutionFinished
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
