@@ -64,14 +64,16 @@ async def measure_views() -> Figures:
 
 
 def _compare(name: str, small: ViewCost, large: ViewCost) -> Figures:
+    figures: Figures = {}
+    for size, cost in (("small", small), ("large", large)):
+        figures |= {
+            f"{name}_{size}_cpu_s": cost.cpu_s,
+            f"{name}_{size}_s": cost.elapsed_s,
+            f"{name}_mb_{size}": cost.peak_mb,
+        }
     return {
-        f"{name}_cpu_s_small": small.cpu_s,
-        f"{name}_cpu_s_large": large.cpu_s,
+        **figures,
         f"{name}_cost_ratio": large.cpu_s / small.cpu_s,
-        f"{name}_ms_small": 1_000 * small.elapsed_s,
-        f"{name}_ms_large": 1_000 * large.elapsed_s,
-        f"{name}_mb_small": small.peak_mb,
-        f"{name}_mb_large": large.peak_mb,
         f"{name}_memory_ratio": large.peak_mb / small.peak_mb,
     }
 
