@@ -128,26 +128,32 @@ class FileBlobs:
                 os.close(handle)
 
     def _get(self, key: str) -> bytes:
-        data = self._read_part(key, 0, -1)
-        if data is None:
-            raise NotFoundError("blob", key)
-        return data
+        path = self._build_path(key)
+        try:
+            with path.open("rb") as file:
+                _read_key(file)
+                return file.read()
+        except FileNotFoundError:
+            raise NotFoundError("blob", key) from None
+        except OSError as error:
+            raise _unreadable_error(key, path, error) from error
 
     def _read_parts(self, keys: Sequence[str], start: int, size: int) -> Sequence[bytes | None]:
         return [self._read_part(key, start, size) for key in keys]
 
     def _read_part(self, key: str, start: int, size: int) -> bytes | None:
-        """Returns a part of a blob, or all bytes after `start` if `size` is -1."""
         path = self._build_path(key)
         try:
-            with path.open("rb") as file:
-                _read_key(file)
-                file.seek(start, os.SEEK_CUR)
-                return file.read(size)
+            # Half the time of a file object, of which a view with 100 large values opens 100.
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                return os.pread(handle, size, KEY_LENGTH_BYTES + len(key.encode()) + start)
+            finally:
+                os.close(handle)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise StoreError(f"the blob '{key}' could not be read from {path}: {error}") from error
+            raise _unreadable_error(key, path, error) from error
 
     def _delete(self, prefix: str) -> int:
         deleted = 0
@@ -173,6 +179,10 @@ class FileBlobs:
     def _build_path(self, key: str) -> Path:
         group = _compute_digest(key.partition("/")[0])
         return self._folder / group[:2] / f"{group}-{_compute_digest(key)}.blob"
+
+
+def _unreadable_error(key: str, path: Path, error: OSError) -> StoreError:
+    return StoreError(f"the blob '{key}' could not be read from {path}: {error}")
 
 
 def _compute_digest(text: str) -> str:
