@@ -1,4 +1,4 @@
-"""Measures whether the cost of looking at an execution depends on the sizes of its outputs.
+"""Measures whether the cost of reading an execution depends on the sizes of its outputs.
 
 `python -m bench.growth_views` prints the figures. Two executions have 100 nodes each: the outputs
 of one have 10 KB, those of the other 10 MB. `runnel show` and a request to `runnel dev` print both.
@@ -46,7 +46,7 @@ class StoredExecution:
 
 @dataclass(frozen=True, slots=True)
 class ViewCost:
-    """The cost of one look: processor time, the time of the call, and the peak of memory."""
+    """The cost of one call: processor time, the time of the call, and the peak of memory."""
 
     cpu_s: float
     elapsed_s: float

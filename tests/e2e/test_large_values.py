@@ -208,7 +208,9 @@ def test_a_secret_is_masked_in_every_form_of_a_large_value(
         assert "***" in text
 
 
-async def test_large_values_need_no_memory_of_the_server_and_block_nobody(tmp_path: Path) -> None:
+async def test_large_values_need_no_memory_of_the_server_and_delay_no_request(
+    tmp_path: Path,
+) -> None:
     """Another process has stored 20 outputs of 15 MB; two readers and a third caller ask for them.
 
     The third caller's requests take no longer than those of an idle server.

@@ -243,6 +243,25 @@ async def test_a_value_needs_a_token_as_other_reads_do(
     assert (refused, sent) == ([401, 401], [200, 200])
 
 
+async def test_the_description_of_the_api_has_previews_and_whole_values(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async with open_api("memory", request, tmp_path) as api:
+        description = api.app.openapi()
+
+    schemas, paths = description["components"]["schemas"], description["paths"]
+    assert sorted(schemas["ValuePreview"]["properties"]) == ["size", "text", "url"]
+    for view in ("ExecutionView", "NodeView", "NodeDetail", "ItemView"):
+        assert "output_preview" in schemas[view]["required"]
+    output = paths["/v1/executions/{execution_id}/output"]["get"]
+    assert [parameter["name"] for parameter in output["parameters"]] == [
+        *("execution_id", "node", "item")
+    ]
+    assert {"200", "404", "409", "422"} <= output["responses"].keys()
+    assert output["responses"]["200"]["content"] == {"application/json": {"schema": {}}}
+    assert "/v1/executions/{execution_id}/input" in paths
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_secret_is_masked_in_the_preview_and_in_the_whole_value(
     kind: str, tmp_path: Path

@@ -395,16 +395,16 @@ class Transport:
 
         Raises NoServerError if the connection breaks off after the first chunk.
         """
-        tried, is_begun = 0, False
+        tried, is_started = 0, False
         while True:
             try:
                 async with self._open_stream(path, None, media_type=JSON_MEDIA_TYPE) as answer:
                     async for chunk in answer.aiter_bytes():
-                        is_begun = True
+                        is_started = True
                         yield chunk
                 return
             except _FailedError as failed:
-                if is_begun:
+                if is_started:
                     raise failed.error from failed.__cause__
                 await self._pause_before_retry(failed, tried)
             tried += 1
