@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from runnel.ports import Backend
     from runnel.ports.records import RandomAccessBlobStore
 
-# The memory of a reader. Reading a chunk of this size from a file or a server takes milliseconds.
+# A compressed blob of PostgreSQL is decompressed up to the end of each chunk: smaller chunks would
+# repeat that more often.
 CHUNK_BYTES = 1024 * 1024
 
 
