@@ -100,13 +100,13 @@ class BareHttpClient:
 class ApiProcess:
     def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self.url = url
-        self._pid = process.pid
+        self.pid = process.pid
 
     def read_cpu_s(self) -> float:
-        return read_cpu_s([self._pid])
+        return read_cpu_s([self.pid])
 
     def read_resident_mb(self) -> float:
-        return read_resident_mb(self._pid) or 0.0
+        return read_resident_mb(self.pid) or 0.0
 
 
 @dataclass
@@ -220,7 +220,7 @@ async def measure_load(kind: str, seconds: float = 60.0) -> Figures:
         process = await stack.enter_async_context(DEPLOYMENTS[kind]())
         http = BareHttpClient(process.url)
         stack.callback(http.close)
-        await _wait_until_ready(http)
+        await wait_until_ready(http)
         for document in (HELLO_WORKFLOW, LONG_WORKFLOW):
             await http.request("POST", "/v1/workflows", document)
         load = RequestLoad(http, execution_ids=[await _start_execution(http, "hello")])
@@ -300,7 +300,7 @@ async def _wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
             await RealClock().sleep(POLL_S)
 
 
-async def _wait_until_ready(http: BareHttpClient) -> None:
+async def wait_until_ready(http: BareHttpClient) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while (await http.request("GET", "/health/ready"))["status"] != "ready":
             await RealClock().sleep(READY_POLL_S)
@@ -327,7 +327,7 @@ async def _read_history(http: BareHttpClient, execution_id: str) -> list[Any]:
 @asynccontextmanager
 async def _deploy_embedded() -> AsyncIterator[ApiProcess]:
     with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
-        async with _serve_api("dev", Path(folder), {}) as process:
+        async with serve_api("dev", Path(folder), {}) as process:
             yield process
 
 
@@ -340,13 +340,13 @@ async def _deploy_on_servers() -> AsyncIterator[ApiProcess]:
         async with (
             _run_process(["orchestrator"], folder, stores),
             _run_process(["worker", "--concurrency", "16"], folder, stores),
-            _serve_api("api", folder, stores) as process,
+            serve_api("api", folder, stores) as process,
         ):
             yield process
 
 
 @asynccontextmanager
-async def _serve_api(role: str, folder: Path, environ: dict[str, str]) -> AsyncIterator[ApiProcess]:
+async def serve_api(role: str, folder: Path, environ: dict[str, str]) -> AsyncIterator[ApiProcess]:
     async with _run_process([role, "--port", "0"], folder, environ) as process:
         if process.stderr is None:
             raise RuntimeError("the process has no stderr pipe")

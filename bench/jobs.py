@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
-from bench import api
+from bench import api, growth_views
 from bench.floors.measurement import (
     embedded_floor_for,
     measure_with_floor,
@@ -122,6 +122,7 @@ def _make_server_job(kind: str, workers: int, slots: int) -> BenchmarkJob:
 
 def _list_standalone_jobs() -> Iterator[BenchmarkJob]:
     yield _make_job("start cli", lambda: measure_cold_starts(RealClock(), COLD_STARTS))
+    yield _make_job("growth show", growth_views.measure_views)
     for kind in ("embedded", "servers"):
         yield _make_job(f"api {kind}", partial(api.measure_load, kind), is_once=True)
 

@@ -63,6 +63,15 @@ def list_targets() -> Iterator[PerformanceTarget]:
             "waiting servers 1w x64",
             f"waiting_mb_{part}",
         )
+    yield from _list_growth_targets()
+
+
+def _list_growth_targets() -> Iterator[PerformanceTarget]:
+    for command, title in (("show", "`runnel show`"), ("read", "a read over HTTP")):
+        for figure in ("cost", "memory"):
+            label = f"{figure} of {title} of 100 outputs of 10 MB, ratio to 10 KB"
+            name = f"{command}_{figure}_ratio"
+            yield _make_upper_bound(label, "show", 1.3, "growth show", name)
 
 
 def _list_rate_targets() -> Iterator[PerformanceTarget]:

@@ -6,7 +6,7 @@ from typing import Any, cast
 from runnel.core.ids import TaskToken
 from runnel.ports.archive import Archive
 from runnel.ports.feed import Feed
-from runnel.ports.records import BlobStore, Records, RequestWindows
+from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
 from runnel.ports.store import (
     Commit,
     InboxEntry,
@@ -33,7 +33,9 @@ class SimulatedBackend:
         self.mailbox: Mailbox = cast("Mailbox", _RemotePort(connection, "mailbox"))
         self.tasks: TaskQueue = cast("TaskQueue", _RemoteTasks(connection, "tasks"))
         self.archive: Archive = cast("Archive", _RemotePort(connection, "archive"))
-        self.blobs: BlobStore = cast("BlobStore", _RemotePort(connection, "blobs"))
+        self.blobs: RandomAccessBlobStore = cast(
+            "RandomAccessBlobStore", _RemotePort(connection, "blobs")
+        )
         self.records: Records = cast("Records", _RemotePort(connection, "records"))
         self.windows: RequestWindows = cast("RequestWindows", _RemotePort(connection, "windows"))
         self.feed: Feed = cast("Feed", _RemotePort(connection, "feed"))

@@ -14,7 +14,7 @@ from runnel.ports import Backend
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed
-from runnel.ports.records import BlobStore, Records, RequestWindows
+from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
 from simulation.crash_points.journal import CUT_OFF_MESSAGE, JournalFile, RunJournal
 
@@ -91,6 +91,7 @@ _READ_ONLY_CALLS = frozenset(
         "archive.get_header",
         "archive.list_headers",
         "blobs.get",
+        "blobs.read_parts",
         "feed.end",
         "feed.read",
         "store.due_timers",
@@ -116,7 +117,7 @@ class CrashingBackend:
         self.mailbox: Mailbox = _CountedPort("mailbox", backend.mailbox, points)
         self.tasks: TaskQueue = _CountedPort("tasks", backend.tasks, points)
         self.archive: Archive = _CountedPort("archive", backend.archive, points)
-        self.blobs: BlobStore = _CountedPort("blobs", backend.blobs, points)
+        self.blobs: RandomAccessBlobStore = _CountedPort("blobs", backend.blobs, points)
         self.records: Records = _CountedPort("records", backend.records, points)
         self.windows: RequestWindows = _CountedPort("windows", backend.windows, points)
         self.feed: Feed = _CountedPort("feed", backend.feed, points)

@@ -82,6 +82,35 @@ DAILY_CALLS = [
         "--item: name the node as well: 'runnel show ID --node NODE --item 1'",
     ),
     Call(
+        "show x --output --item 1",
+        "--item: name the node as well: 'runnel show ID --node NODE --item 1'",
+    ),
+    Call(
+        "show x --output --input",
+        "--output and --input: choose one of them",
+    ),
+    Call(
+        "show x --node a --after 1 --output",
+        "--after: not possible with --output, which prints one value: use --item",
+    ),
+    Call(
+        "show x --node a --input",
+        "--input prints the input of the execution, not of a node: leave out --node; "
+        "'runnel show ID --node NODE' shows the inputs of a node",
+    ),
+    Call(
+        "show @last --node nope --output",
+        "no node 'nope'; there are: 'a'",
+    ),
+    Call(
+        "show @last --node a --item 0 --output",
+        "no item 'a[0]'; the node is not a map",
+    ),
+    Call(
+        "show @last --node a[0] --output",
+        "no item 'a[0]'; the node is not a map",
+    ),
+    Call(
         "cancel",
         "give the id of an execution, or a filter: --workflow, --label, …",
     ),

@@ -8,7 +8,7 @@ import pytest
 
 from runnel.app.embedded_engine import EmbeddedEngine
 from runnel.authoring.context import Context
-from runnel.client.nodes import SHOWN_BYTES_MAX
+from runnel.client.shown_values import SHOWN_BYTES_MAX
 from runnel.core.ids import ExecutionId
 from runnel.core.retry import RetryPolicy
 from runnel.core.states import NodeState
@@ -221,8 +221,12 @@ async def test_a_cached_result_and_a_large_value_are_marked(engine: EmbeddedEngi
 
     assert (detail.is_cached, detail.reason) == (True, "from the cache")
     assert detail.config == {"size": len(large)}
-    assert detail.inputs["a"] == {"large": large}
-    assert "bytes: too large to show" in detail.inputs["b"]
+    assert detail.inputs == {"a": None, "b": None}
+    sizes = {name: preview.size for name, preview in detail.input_previews.items()}
+    assert sizes == {
+        name: len(msgspec.json.encode(value))
+        for name, value in (("a", {"large": large}), ("b", {"largest": largest}))
+    }
 
 
 async def test_a_config_that_can_not_be_resolved_shows_the_reason(engine: EmbeddedEngine) -> None:

@@ -19,6 +19,7 @@ from runnel.client.http_resources import (
     HttpDeadLetters,
     HttpOperations,
     HttpSchedules,
+    HttpValues,
     HttpWebhooks,
 )
 from tools.reference.markdown import format_code, format_page, format_table
@@ -81,6 +82,7 @@ PARTS: dict[str, dict[str, type]] = {
         "client.dead_letters": HttpDeadLetters,
         "client.operations": HttpOperations,
         "client.many": HttpBulk,
+        "client.values": HttpValues,
     },
 }
 OPTIONS: dict[str, type] = {"task": NodeOptions, "workflow": WorkflowOptions}

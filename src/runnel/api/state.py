@@ -16,6 +16,7 @@ from runnel.app.secrets import load_worker_secrets
 from runnel.app.wiring import build_scheduler
 from runnel.client.operations import PartitionMonitor, StoreGauges, StoreOperations, to_queue_name
 from runnel.client.store_client import StoreClient
+from runnel.client.whole_values import ValueReader
 from runnel.core.ids import ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.errors import OverloadedError, RunnelError, StoreError, TooManyStreamsError
@@ -222,12 +223,29 @@ class AppState:
 
         Raises TooManyStreamsError if this process has STREAMS_MAX open streams.
         """
-        if self.stream_count >= STREAMS_MAX:
-            raise TooManyStreamsError(STREAMS_MAX)
+        self._check_stream_count()
         headers = {"X-Accel-Buffering": "no"}  # else nginx would buffer the messages
         return StreamingResponse(
             self._count_stream(messages, token_id), media_type=MEDIA_TYPE, headers=headers
         )
+
+    def make_value_response(
+        self, value: ValueReader, *, token_id: str | None = None
+    ) -> StreamingResponse:
+        """Returns a response that sends a value in chunks; breaks off if the token is revoked.
+
+        Raises TooManyStreamsError if this process has STREAMS_MAX open streams.
+        """
+        self._check_stream_count()
+        return StreamingResponse(
+            self._count_stream(value.iter_chunks(), token_id),
+            media_type="application/json",
+            headers={"Content-Length": str(value.size)},
+        )
+
+    def _check_stream_count(self) -> None:
+        if self.stream_count >= STREAMS_MAX:
+            raise TooManyStreamsError(STREAMS_MAX)
 
     async def _count_stream(
         self, messages: AsyncGenerator[bytes, None], token_id: str | None

@@ -22,6 +22,7 @@ from runnel.client.blocking import (
     SyncDeadLetters,
     SyncOperations,
     SyncSchedules,
+    SyncValues,
     SyncWorkflows,
     SyncWrapper,
 )
@@ -51,6 +52,7 @@ class SyncEngine(SyncWrapper[AsyncEngine]):
         self.library = SyncWorkflows(self.portal, read("library"))
         self.dead_letters = SyncDeadLetters(self.portal, read("dead_letters"))
         self.many = SyncBulk(self.portal, read("many"))
+        self.values = SyncValues(self.portal, read("values"))
         self.schedules = SyncSchedules(self.portal, read("schedules"))
         self.operations = SyncOperations(self.portal, read("operations"))
         self._is_open = True

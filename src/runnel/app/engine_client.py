@@ -15,6 +15,7 @@ from runnel.client.protocol import (
     ITEMS_PAGE_SIZE,
     Bulk,
     DeadLetters,
+    Values,
     Workflows,
 )
 from runnel.client.store_client import StoreClient
@@ -255,3 +256,8 @@ class EngineClient(ABC):
     def many(self) -> Bulk:
         """Bulk commands: `cancel` and `rerun` for all executions that match a filter."""
         return self._get_client().many
+
+    @property
+    def values(self) -> Values:
+        """Whole inputs and outputs, also those that views show as previews."""
+        return self._get_client().values

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +29,12 @@ class MemoryBlobs:
             return self._blobs[key]
         except KeyError:
             raise NotFoundError("blob", key) from None
+
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        blobs = map(self._blobs.get, keys)
+        return [None if blob is None else blob[start : start + size] for blob in blobs]
 
     async def delete(self, prefix: str) -> int:
         keys = [key for key in self._blobs if key.startswith(prefix)]
@@ -56,6 +63,11 @@ class FileBlobs:
 
     async def get(self, key: str) -> bytes:
         return await asyncio.to_thread(self._get, key)
+
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        return await asyncio.to_thread(self._read_parts, keys, start, size)
 
     async def delete(self, prefix: str) -> int:
         return await asyncio.to_thread(self._delete, prefix)
@@ -124,7 +136,24 @@ class FileBlobs:
         except FileNotFoundError:
             raise NotFoundError("blob", key) from None
         except OSError as error:
-            raise StoreError(f"the blob '{key}' could not be read from {path}: {error}") from error
+            raise _unreadable_error(key, path, error) from error
+
+    def _read_parts(self, keys: Sequence[str], start: int, size: int) -> Sequence[bytes | None]:
+        return [self._read_part(key, start, size) for key in keys]
+
+    def _read_part(self, key: str, start: int, size: int) -> bytes | None:
+        path = self._build_path(key)
+        try:
+            # Half the time of a file object, of which a view with 100 large values opens 100.
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                return os.pread(handle, size, KEY_LENGTH_BYTES + len(key.encode()) + start)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unreadable_error(key, path, error) from error
 
     def _delete(self, prefix: str) -> int:
         deleted = 0
@@ -150,6 +179,10 @@ class FileBlobs:
     def _build_path(self, key: str) -> Path:
         group = _compute_digest(key.partition("/")[0])
         return self._folder / group[:2] / f"{group}-{_compute_digest(key)}.blob"
+
+
+def _unreadable_error(key: str, path: Path, error: OSError) -> StoreError:
+    return StoreError(f"the blob '{key}' could not be read from {path}: {error}")
 
 
 def _compute_digest(text: str) -> str:

@@ -19,7 +19,7 @@ from runnel.authoring.payloads import check_text, encode_payload
 from runnel.authoring.storable_values import to_json
 from runnel.client.execution_lists import iter_headers
 from runnel.client.idempotency import derive_execution_id
-from runnel.client.protocol import Client
+from runnel.client.protocol import Client, load_whole_output
 from runnel.client.submissions import format_problems
 from runnel.core.events import ExecutionFinished, NodeWaits, Wait
 from runnel.core.graph import Graph, compile_canonical
@@ -258,7 +258,9 @@ class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
 
 async def load_result(client: Client, outcome: BatchOutcome) -> BatchResult:
     summary = outcome.summary
-    view = await client.get(summary.execution_id) if outcome.is_completed else None
+    view = None
+    if outcome.is_completed:
+        view = await load_whole_output(client, await client.get(summary.execution_id))
     return BatchResult(
         index=outcome.item.number,
         key=outcome.item.key,

@@ -16,7 +16,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal
 
-from runnel.client.protocol import Bulk, DeadLetters, Operations, Schedules, Workflows
+from runnel.client.protocol import (
+    Bulk,
+    DeadLetters,
+    Operations,
+    Schedules,
+    Values,
+    Workflows,
+)
 from runnel.errors import InputError
 
 C = TypeVar("C")
@@ -166,6 +173,13 @@ class SyncOperations(SyncSubWrapper[Operations]):
 class SyncBulk(SyncSubWrapper[Bulk]):
     cancel = IteratingMethod(Bulk.cancel)
     rerun = IteratingMethod(Bulk.rerun)
+
+
+class SyncValues(SyncSubWrapper[Values]):
+    output = BlockingMethod(Values.output)
+    input = BlockingMethod(Values.input)
+    stream_output = IteratingMethod(Values.stream_output)
+    stream_input = IteratingMethod(Values.stream_input)
 
 
 class SyncWorkflows(SyncSubWrapper[Workflows]):

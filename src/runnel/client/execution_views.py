@@ -1,11 +1,15 @@
 """Builds the views of executions from stored headers and histories."""
 
-import msgspec
-
-from runnel.core.execution import Execution, NodeRun
+from runnel.client.shown_values import (
+    SHOWN_BYTES_MAX,
+    ShownValue,
+    ValueToShow,
+    list_node_output,
+    load_shown_values,
+)
+from runnel.core.execution import Execution
 from runnel.core.states import NodeState
-from runnel.core.values import Json, Value
-from runnel.ports.records import BlobStore
+from runnel.ports.records import RandomAccessBlobStore
 from runnel.ports.store import ExecutionHeader
 from runnel.views import Timestamp, make_timestamp
 from runnel.views.execution import (
@@ -15,6 +19,7 @@ from runnel.views.execution import (
     describe_wait,
     summarize_waiting_items,
 )
+from runnel.views.value import build_input_url, build_output_url
 
 
 def build_execution_summary(header: ExecutionHeader) -> ExecutionSummary:
@@ -34,23 +39,21 @@ def build_execution_summary(header: ExecutionHeader) -> ExecutionSummary:
     )
 
 
-async def load_execution_view(execution: Execution, blobs: BlobStore) -> ExecutionView:
-    """Builds the view of an execution; loads the outputs that are stored as blobs."""
-    nodes: dict[str, NodeView] = {}
-    for compiled in execution.graph.nodes:
-        run = execution.nodes[compiled.index]
-        nodes[compiled.node.id] = _build_node_view(
-            execution, compiled.index, run, await _load_content(run.output, blobs)
-        )
+async def load_execution_view(execution: Execution, blobs: RandomAccessBlobStore) -> ExecutionView:
+    """Builds the view of an execution; reads only the beginning of a large value."""
+    own_input, own_output, *outputs = await load_shown_values(_list_values(execution), blobs)
     return ExecutionView(
         execution_id=execution.id,
         workflow=execution.graph.workflow.name,
         version=execution.version,
         status=execution.state,
-        output=await _load_content(execution.output, blobs),
+        output=own_output.content,
         error=_to_text(execution.error or execution.closing_error),
-        nodes=nodes,
-        input=await _load_content(execution.input, blobs),
+        nodes={
+            compiled.node.id: _build_node_view(execution, compiled.index, output)
+            for compiled, output in zip(execution.graph.nodes, outputs, strict=True)
+        },
+        input=own_input.content,
         created_at=Timestamp(execution.created_at),
         started_at=make_timestamp(execution.started_at),
         finished_at=make_timestamp(execution.finished_at),
@@ -58,17 +61,32 @@ async def load_execution_view(execution: Execution, blobs: BlobStore) -> Executi
         rerun_of=execution.rerun_of,
         labels=execution.labels,
         priority=execution.priority,
+        output_preview=own_output.preview,
+        input_preview=own_input.preview,
     )
 
 
-def _build_node_view(execution: Execution, index: int, run: NodeRun, output: Json) -> NodeView:
+def _list_values(execution: Execution) -> list[ValueToShow]:
+    """Lists the input and the output of the execution, then the outputs of its nodes."""
+    return [
+        ValueToShow(execution.input, build_input_url(execution.id), SHOWN_BYTES_MAX),
+        ValueToShow(execution.output, build_output_url(execution.id), SHOWN_BYTES_MAX),
+        *[
+            list_node_output(execution.id, compiled.node.id, execution.nodes[compiled.index].output)
+            for compiled in execution.graph.nodes
+        ],
+    ]
+
+
+def _build_node_view(execution: Execution, index: int, output: ShownValue) -> NodeView:
+    run = execution.nodes[index]
     map_run = execution.maps.get(index)
     node_id = execution.graph.nodes[index].node.id
     waiting = None if map_run is None else summarize_waiting_items(node_id, map_run)
     return NodeView(
         status=run.state,
         attempts=run.attempt,
-        output=output,
+        output=output.content,
         error=_to_text(run.error) if run.state is not NodeState.COMPLETED else None,
         started_at=make_timestamp(run.started_at),
         finished_at=make_timestamp(run.finished_at),
@@ -78,15 +96,8 @@ def _build_node_view(execution: Execution, index: int, run: NodeRun, output: Jso
         items_settled=map_run.settled if map_run else None,
         items=map_run.count if map_run else None,
         traceback=run.error.traceback if run.error and run.state is NodeState.FAILED else None,
+        output_preview=output.preview,
     )
-
-
-async def _load_content(value: Value | None, blobs: BlobStore) -> Json:
-    if value is None:
-        return None
-    if value.blob is None:
-        return value.decode()
-    return msgspec.json.decode(await blobs.get(value.blob))
 
 
 def _to_text(error: object) -> str | None:

@@ -39,12 +39,13 @@ from runnel.client.http_resources import (
     HttpOperations,
     HttpSchedules,
     HttpTokens,
+    HttpValues,
     HttpWebhooks,
     HttpWorkflows,
     build_filter_query,
     build_rerun_body,
 )
-from runnel.client.protocol import ITEMS_PAGE_SIZE
+from runnel.client.protocol import ITEMS_PAGE_SIZE, load_whole_output
 from runnel.client.reruns import RerunSpec
 from runnel.client.transport import (
     Query,
@@ -139,10 +140,10 @@ class HttpClient:
     without a token. A request waits `timeout_s` for its response. A failed request that is safe to
     repeat is repeated up to `retries` times.
 
-    `schedules`, `webhooks`, `dead_letters`, `operations`, `many`, `tokens` and `library` are groups
-    of further methods. Every method raises the same errors of `runnel.errors` as a client over a
-    store, such as NotFoundError or WrongStateError. Every method can also raise NoServerError,
-    NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
+    `schedules`, `webhooks`, `dead_letters`, `operations`, `many`, `tokens`, `library` and `values`
+    are groups of further methods. Every method raises the same errors of `runnel.errors` as a
+    client over a store, such as NotFoundError or WrongStateError. Every method can also raise
+    NoServerError, NotAuthenticatedError, MissingScopeError and TooManyRequestsError.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class HttpClient:
         self.tokens = HttpTokens(self.transport)
         self.many = HttpBulk(self.transport)
         self.library = HttpWorkflows(self.transport)
+        self.values = HttpValues(self.transport)
         self._stored: _KnownWorkflow | None = None
         self._storing = asyncio.Lock()
 
@@ -305,7 +307,8 @@ class HttpClient:
     ) -> ExecutionView:
         """Submits an execution, and waits until it has completed.
 
-        Raises WorkflowFailedError if the execution fails or is cancelled. Raises TimeoutError after
+        The view has the whole output of the execution, also if it is large. Raises
+        WorkflowFailedError if the execution fails or is cancelled. Raises TimeoutError after
         `timeout_s`, while the execution continues.
         """
         execution_id = await self.submit(
@@ -321,7 +324,7 @@ class HttpClient:
             raise WorkflowFailedError(
                 view.execution_id, view.workflow, status=view.status, error=view.error
             )
-        return view
+        return await load_whole_output(self, view)
 
     async def hold(
         self,
@@ -360,7 +363,7 @@ class HttpClient:
         await self.transport.post(path, NO_VIEW, body, key=key)
 
     async def wait(self, execution_id: str, *, timeout_s: float | None = None) -> ExecutionView:
-        """Waits until the execution is final, and returns it.
+        """Waits until the execution is final, and returns it as `get` does.
 
         Raises TimeoutError after `timeout_s`.
         """
@@ -377,7 +380,10 @@ class HttpClient:
                 raise TimeoutError(f"execution {execution_id} is not final after {timeout_s} s")
 
     async def get(self, execution_id: str) -> ExecutionView:
-        """Returns an execution with its nodes and their outputs; raises NotFoundError."""
+        """Returns an execution with its nodes and their outputs; raises NotFoundError.
+
+        A large value is a preview; `values` reads the whole value.
+        """
         return await self.transport.get(_build_path(execution_id), ExecutionView)
 
     async def node(

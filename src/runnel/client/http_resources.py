@@ -6,6 +6,7 @@ A method sends one request, or one request for each page.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
+from typing import Any
 
 import msgspec
 
@@ -39,6 +40,7 @@ from runnel.views.operations import (
 from runnel.views.page import BulkStep, Listing, Page
 from runnel.views.token import NewTokenView, Scope, TokenView
 from runnel.views.trigger import Schedule, ScheduleView, Webhook, WebhookView
+from runnel.views.value import build_output_query
 from runnel.views.workflow import (
     ActiveVersion,
     DeletedWorkflow,
@@ -136,6 +138,36 @@ def build_rerun_body(options: RerunSpec) -> dict[str, Json]:
         "newest": options.is_newest,
         "configs": _encode_configs(options.configs),
     }
+
+
+class HttpValues(HttpGroup):
+    """The client's `Values` over HTTP. A chunk has the size in which it arrives."""
+
+    _PATH = "/v1/executions"
+
+    async def output(
+        self, execution_id: str, node_id: str | None = None, *, item: int | None = None
+    ) -> Json:
+        """Returns the output of an execution, of one of its nodes, or of one item of a map."""
+        return await self._decode(self.stream_output(execution_id, node_id, item=item))
+
+    async def input(self, execution_id: str) -> Json:
+        """Returns the input of an execution."""
+        return await self._decode(self.stream_input(execution_id))
+
+    def stream_output(
+        self, execution_id: str, node_id: str | None = None, *, item: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yields the JSON of an output in chunks, for values that are large."""
+        path = self._make_path(execution_id, "output")
+        return self._transport.read_chunks(path + build_output_query(node_id, item))
+
+    def stream_input(self, execution_id: str) -> AsyncIterator[bytes]:
+        """Yields the JSON of the input of an execution in chunks."""
+        return self._transport.read_chunks(self._make_path(execution_id, "input"))
+
+    async def _decode(self, chunks: AsyncIterator[bytes]) -> Json:
+        return self._transport.decode(b"".join([chunk async for chunk in chunks]), Any)
 
 
 class HttpBulk(HttpGroup):

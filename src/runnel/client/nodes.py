@@ -1,10 +1,17 @@
 """Builds the detail of one node: its attempts, config, inputs, output and items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
+from runnel.client.shown_values import (
+    SHOWN_BYTES_MAX,
+    ShownValue,
+    ValueToShow,
+    list_node_output,
+    load_shown_values,
+)
 from runnel.core import events as e
 from runnel.core.codec import decode_entry
 from runnel.core.decide.decision_context import NO_ITEM_VALUE, BlobNeededError, ExecutionScope
@@ -15,7 +22,7 @@ from runnel.core.states import NodeState
 from runnel.core.templates.errors import TemplateError
 from runnel.core.templates.template import TemplateTree, compile_tree
 from runnel.core.values import Json, Value
-from runnel.errors import NotFoundError, PayloadError
+from runnel.errors import NotFoundError, PayloadError, WrongStateError
 from runnel.ports import Backend
 from runnel.ports.records import BlobStore
 from runnel.views import make_timestamp
@@ -31,9 +38,7 @@ from runnel.views.node import (
     build_error_view,
     iter_node_events,
 )
-
-# The largest value that is shown. For a larger value, its size is shown.
-SHOWN_BYTES_MAX = 1024 * 1024
+from runnel.views.value import build_output_url
 
 T = TypeVar("T")
 
@@ -66,10 +71,7 @@ async def read_node(
 
     Raises NotFoundError for a node or an item that the execution does not have.
     """
-    index = execution.graph.index.get(NodeId(node_id))
-    if index is None:
-        hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
-        raise NotFoundError("node", escape_unprintable(node_id), hint=hint)
+    index = find_node_index(execution, node_id)
     if item is not None:
         _check_item(execution, index, item)
     entries = await backend.archive.load(execution.id)
@@ -78,6 +80,35 @@ async def read_node(
     if item is None and index in execution.maps:
         page = await inspector.build_items_page(items_after, items_limit)
     return await inspector.build_detail(NO_ITEM if item is None else item, page)
+
+
+def find_node_index(execution: Execution, node_id: str) -> int:
+    """Returns the index of a node; raises NotFoundError if the execution does not have it."""
+    index = execution.graph.index.get(NodeId(node_id))
+    if index is None:
+        hint = suggest_or_list_names(node_id, execution.graph.index).strip(" ();")
+        raise NotFoundError("node", escape_unprintable(node_id), hint=hint)
+    return index
+
+
+def find_item_output(
+    execution: Execution, entries: Sequence[bytes], node_id: str, item: int
+) -> Value:
+    """Returns the output of an item of a map.
+
+    Raises NotFoundError for a node or an item that the execution does not have, and WrongStateError
+    if the item has not completed.
+    """
+    _check_item(execution, find_node_index(execution, node_id), item)
+    node = NodeId(node_id)
+    value = _find_completed_output(iter_node_events(entries, node), item)
+    value = value or _find_reused_outputs(entries, node).get(item)
+    if value is None:
+        name = format_node_name(node, item)
+        raise WrongStateError(
+            f"item {name} of execution {execution.id} has not completed: it has no output"
+        )
+    return value
 
 
 def _check_item(execution: Execution, index: int, item: int) -> None:
@@ -108,6 +139,8 @@ class _NodeInspector:
         state = self._get_item_state(item, attempts) if run is None else run.state
         last = attempts[-1] if attempts else NO_ATTEMPT
         config, config_error = await self._resolve_config(item, has_attempts=bool(attempts))
+        inputs = await self._load_inputs()
+        output = await self._load_output(item)
         waits_for, due = self._describe_wait(run, item)
         error = last.error if run is None else build_error_view(run.error)
         return NodeDetail(
@@ -119,8 +152,8 @@ class _NodeInspector:
             attempts=attempts,
             config=config,
             config_error=config_error,
-            inputs=await self._load_inputs(),
-            output=await self._load_for_display(self._find_output(item)),
+            inputs={name: shown.content for name, shown in inputs.items()},
+            output=output.content,
             error=None if state is NodeState.COMPLETED else error,
             reason=self._get_reason(run, item, last),
             waits_for=waits_for,
@@ -134,6 +167,10 @@ class _NodeInspector:
             child_id=last.child_id,
             is_cached=last.is_cached,
             items=page,
+            output_preview=output.preview,
+            input_previews={
+                name: shown.preview for name, shown in inputs.items() if shown.preview is not None
+            },
         )
 
     async def build_items_page(self, after: int, limit: int) -> ItemsPage:
@@ -144,7 +181,13 @@ class _NodeInspector:
             item = getattr(timed.event, "item", NO_ITEM)
             if item in by_item:
                 by_item[item].append(timed)
-        views = [await self._build_item_view(item, by_item[item]) for item in numbers]
+        outputs = await load_shown_values(
+            [self._list_item_output(item, by_item[item]) for item in numbers], self._blobs
+        )
+        views = [
+            self._build_item_view(item, by_item[item], output)
+            for item, output in zip(numbers, outputs, strict=True)
+        ]
         is_last = not numbers or numbers[-1] == map_run.count - 1
         return ItemsPage(
             count=map_run.count,
@@ -153,7 +196,13 @@ class _NodeInspector:
             next=None if is_last else numbers[-1],
         )
 
-    async def _build_item_view(self, item: int, events: Sequence[TimedEvent]) -> ItemView:
+    def _list_item_output(self, item: int, events: Sequence[TimedEvent]) -> ValueToShow:
+        value = _find_completed_output(events, item) or self._reused_outputs.get(item)
+        return list_node_output(self._execution.id, self._node.node.id, value, item=item)
+
+    def _build_item_view(
+        self, item: int, events: Sequence[TimedEvent], output: ShownValue
+    ) -> ItemView:
         attempts = build_attempts(events, item=item)
         last = attempts[-1] if attempts else NO_ATTEMPT
         return ItemView(
@@ -164,10 +213,9 @@ class _NodeInspector:
             started_at=last.started_at,
             finished_at=last.finished_at,
             error=last.error,
-            output=await self._load_for_display(
-                _find_item_output(events, item) or self._reused_outputs.get(item)
-            ),
+            output=output.content,
             child_id=last.child_id,
+            output_preview=output.preview,
         )
 
     def _get_item_state(self, item: int, attempts: Sequence[AttemptView]) -> NodeState:
@@ -184,24 +232,37 @@ class _NodeInspector:
         if not has_attempts:
             return None, None
         try:
-            return await ConfigResolver(self._execution, self._blobs).resolve_config(
-                self._index, item
-            ), None
+            resolver = ConfigResolver(self._execution, self._blobs)
+            config = await resolver.resolve_config(self._index, item)
         except RESOLVE_ERRORS as error:
             return None, str(error)
+        size = len(msgspec.json.encode(config))
+        if size > SHOWN_BYTES_MAX:
+            return None, f"the config has {size:,} bytes: too large to show"
+        return config, None
 
-    async def _load_inputs(self) -> dict[str, Json]:
+    async def _load_inputs(self) -> dict[str, ShownValue]:
         nodes, runs = self._execution.graph.nodes, self._execution.nodes
-        return {
-            nodes[parent].node.id: await self._load_for_display(runs[parent].output)
+        values = {
+            nodes[parent].node.id: list_node_output(
+                self._execution.id, nodes[parent].node.id, runs[parent].output
+            )
             for parent in self._node.parents
             if runs[parent].output is not None
         }
+        shown = await load_shown_values([*values.values()], self._blobs)
+        return dict(zip(values, shown, strict=True))
+
+    async def _load_output(self, item: int) -> ShownValue:
+        number = None if item == NO_ITEM else item
+        url = build_output_url(self._execution.id, self._node.node.id, number)
+        value = ValueToShow(self._find_output(item), url, SHOWN_BYTES_MAX)
+        return (await load_shown_values([value], self._blobs))[0]
 
     def _find_output(self, item: int) -> Value | None:
         if item == NO_ITEM:
             return self._execution.nodes[self._index].output
-        return _find_item_output(self._events, item) or self._reused_outputs.get(item)
+        return _find_completed_output(self._events, item) or self._reused_outputs.get(item)
 
     def _get_reason(self, run: NodeRun | None, item: int, last: AttemptView) -> str | None:
         if run is not None:
@@ -225,17 +286,8 @@ class _NodeInspector:
             return waiting.text, waiting.due
         return describe_wait(run), run.due
 
-    async def _load_for_display(self, value: Value | None) -> Json:
-        if value is None:
-            return None
-        if value.blob is None:
-            return value.decode()
-        if value.size > SHOWN_BYTES_MAX:
-            return f"({value.size:,} bytes: too large to show)"
-        return msgspec.json.decode(await self._blobs.get(value.blob))
 
-
-def _find_item_output(events: Sequence[TimedEvent], item: int) -> Value | None:
+def _find_completed_output(events: Iterable[TimedEvent], item: int) -> Value | None:
     for timed in events:
         if isinstance(timed.event, e.NodeCompleted) and timed.event.item == item:
             return timed.event.output

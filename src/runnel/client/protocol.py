@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import structs
+
 from runnel.ports.archive import ALL_EXECUTIONS
 
 if TYPE_CHECKING:
@@ -134,6 +136,30 @@ class Bulk(Protocol):
         """
 
 
+class Values(Protocol):
+    """The whole inputs and outputs of executions, also those that views show as previews.
+
+    Every method raises NotFoundError for an unknown execution, node or item, and WrongStateError
+    if the execution, node or item has no output.
+    """
+
+    async def output(
+        self, execution_id: ExecutionId, node_id: str | None = None, *, item: int | None = None
+    ) -> Json:
+        """Returns the output of an execution, of one of its nodes, or of one item of a map."""
+
+    async def input(self, execution_id: ExecutionId) -> Json:
+        """Returns the input of an execution."""
+
+    def stream_output(
+        self, execution_id: ExecutionId, node_id: str | None = None, *, item: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yields the JSON of an output in chunks, for values that are large."""
+
+    def stream_input(self, execution_id: ExecutionId) -> AsyncIterator[bytes]:
+        """Yields the JSON of the input of an execution in chunks."""
+
+
 class Client(Protocol):
     """A client for the executions of a store or of a server.
 
@@ -149,6 +175,9 @@ class Client(Protocol):
 
     @property
     def many(self) -> Bulk: ...
+
+    @property
+    def values(self) -> Values: ...
 
     async def submit(
         self,
@@ -237,13 +266,16 @@ class Client(Protocol):
     async def wait(
         self, execution_id: ExecutionId, *, timeout_s: float | None = None
     ) -> ExecutionView:
-        """Waits until the execution is final, and returns it.
+        """Waits until the execution is final, and returns it as `get` does.
 
         Raises TimeoutError after `timeout_s`.
         """
 
     async def get(self, execution_id: ExecutionId) -> ExecutionView:
-        """Returns an execution with its nodes and their outputs; raises NotFoundError."""
+        """Returns an execution with its nodes and their outputs; raises NotFoundError.
+
+        A large value is a preview; `values` reads the whole value.
+        """
 
     async def node(
         self,
@@ -385,3 +417,19 @@ async def find_owner(operations: Operations, execution_id: ExecutionId) -> str |
     """Returns the name of the process that runs an execution; None if no process runs it."""
     partition = await operations.partition_of(execution_id)
     return None if partition.is_silent else partition.owner
+
+
+async def load_whole_output(client: Client, view: ExecutionView) -> ExecutionView:
+    """Returns the view with the whole output of the execution, also if it is large."""
+    if view.output_preview is None:
+        return view
+    output = await client.values.output(view.execution_id)
+    return structs.replace(view, output=output, output_preview=None)
+
+
+async def load_whole_input(client: Client, view: ExecutionView) -> ExecutionView:
+    """Returns the view with the whole input of the execution, also if it is large."""
+    if view.input_preview is None:
+        return view
+    input_ = await client.values.input(view.execution_id)
+    return structs.replace(view, input=input_, input_preview=None)

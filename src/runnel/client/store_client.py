@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from runnel.client.dead_letters import StoreDeadLetters
     from runnel.client.reruns import RerunSpec
     from runnel.client.values import ValueWithBlobs
+    from runnel.client.whole_values import StoreValues
     from runnel.core.values import Json
     from runnel.core.workflow import Workflow
     from runnel.engine.graph_cache import GraphCache
@@ -146,6 +147,12 @@ class StoreClient:
         from runnel.client.bulk import StoreBulk
 
         return StoreBulk(self, self._backend.archive, self._backend.mailbox)
+
+    @cached_property
+    def values(self) -> StoreValues:
+        from runnel.client.whole_values import StoreValues
+
+        return StoreValues(self, self._backend)
 
     async def submit(
         self,

@@ -18,6 +18,7 @@ from runnel.client.blocking import (
     SyncOperations,
     SyncSchedules,
     SyncSubWrapper,
+    SyncValues,
     SyncWorkflows,
     SyncWrapper,
 )
@@ -66,6 +67,7 @@ class SyncClient(SyncWrapper[HttpClient]):
         self.many = SyncBulk(self.portal, self.client.many)
         self.tokens = SyncTokens(self.portal, self.client.tokens)
         self.library = SyncWorkflows(self.portal, self.client.library)
+        self.values = SyncValues(self.portal, self.client.values)
 
     def __enter__(self) -> Self:
         return self

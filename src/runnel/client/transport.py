@@ -361,8 +361,8 @@ class Transport:
                 await self._pause_before_retry(failed, tried)
             tried += 1
 
-    def decode(self, data: str, kind: type[T]) -> T:
-        """Decodes the data of a server-sent event; raises NotRunnelError."""
+    def decode(self, data: bytes | str, kind: type[T]) -> T:
+        """Decodes the data of a server-sent event, or a value; raises NotRunnelError."""
         try:
             return decode_view(data, kind)
         except msgspec.DecodeError as error:
@@ -390,6 +390,25 @@ class Transport:
                 await self._pause_before_retry(failed, tried)
             tried += 1
 
+    async def read_chunks(self, path: str) -> AsyncIterator[bytes]:
+        """Yields the body of a response in chunks, for a large value; `path` may have a query.
+
+        Raises NoServerError if the connection breaks off after the first chunk.
+        """
+        tried, is_started = 0, False
+        while True:
+            try:
+                async with self._open_stream(path, None, media_type=JSON_MEDIA_TYPE) as answer:
+                    async for chunk in answer.aiter_bytes():
+                        is_started = True
+                        yield chunk
+                return
+            except _FailedError as failed:
+                if is_started:
+                    raise failed.error from failed.__cause__
+                await self._pause_before_retry(failed, tried)
+            tried += 1
+
     async def _pause_before_retry(self, failed: _FailedError, tried: int) -> None:
         """Pauses before the next attempt; raises the error if no attempt is left."""
         pause_s = (
@@ -401,9 +420,11 @@ class Transport:
         await self._clock.sleep(pause_s)
 
     @asynccontextmanager
-    async def _open_stream(self, path: str, last: str | None) -> AsyncIterator[httpx.Response]:
+    async def _open_stream(
+        self, path: str, last: str | None, *, media_type: str = STREAM_MEDIA_TYPE
+    ) -> AsyncIterator[httpx.Response]:
         call = ServerRequest(method="GET", path=path, is_repeatable=True)
-        headers = {"Accept": STREAM_MEDIA_TYPE} | ({} if last is None else {"Last-Event-ID": last})
+        headers = {"Accept": media_type} | ({} if last is None else {"Last-Event-ID": last})
         timeout = httpx.Timeout(STREAM_TIMEOUT_S, connect=min(CONNECT_TIMEOUT_S, self._timeout_s))
         try:
             async with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:

@@ -22,6 +22,10 @@ from runnel.ports.clock import IdGenerator
 from runnel.ports.records import BlobStore
 from runnel.ports.store import NO_BLOBS
 
+# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
+# for which it would have to wait until a process has created the execution.
+CHECKED_LABEL = "runnel.checked"
+
 ValueWithBlobs = tuple[Value, Mapping[str, bytes]]
 """A value of a command, and the blobs to send with the command."""
 
@@ -74,11 +78,6 @@ def complete_input(
         check_input(workflow, value, where=where)
     filled = fill_defaults(workflow.input, value)
     return data if filled is value else msgspec.json.encode(filled)
-
-
-# The label of a held execution whose input fits the workflow. `trigger` then needs no second check,
-# for which it would have to wait until a process has created the execution.
-CHECKED_LABEL = "runnel.checked"
 
 
 def prepare_input(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from runnel.ports.archive import Archive
     from runnel.ports.feed import Feed
-    from runnel.ports.records import BlobStore, Records, RequestWindows
+    from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
     from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
 
 
@@ -17,7 +17,7 @@ class Backend(Protocol):
     mailbox: "Mailbox"
     tasks: "TaskQueue"
     archive: "Archive"
-    blobs: "BlobStore"
+    blobs: "RandomAccessBlobStore"
     records: "Records"
     windows: "RequestWindows"
     feed: "Feed"

@@ -76,3 +76,15 @@ class BlobStore(Protocol):
 
     async def delete(self, prefix: str) -> int:
         """Deletes every blob whose key begins with `prefix`; returns how many existed."""
+
+
+class RandomAccessBlobStore(BlobStore, Protocol):
+    """The blob store of a backend, which also reads parts of blobs."""
+
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        """Returns at most `size` bytes of each blob from the byte `start` on, in the keys' order.
+
+        A part is shorter if the blob ends earlier. The part of a missing blob is None.
+        """

@@ -14,6 +14,7 @@ from runnel.core.ids import ExecutionId, format_node_name
 from runnel.core.states import IN_FLIGHT_STATES, ExecutionState, NodeState
 from runnel.core.values import Json
 from runnel.views import Timestamp, format_timestamp
+from runnel.views.value import BoundedRepr, ValuePreview
 
 EVENT_ID_PREFIX = "n"
 
@@ -35,10 +36,10 @@ class ExecutionSummary(msgspec.Struct, frozen=True, kw_only=True):
     workflow_definition_id: Annotated[str, Meta(description="The hash of the workflow's content")]
 
 
-class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+class NodeView(BoundedRepr, frozen=True, kw_only=True):
     """A node of an execution. `items` and `items_settled` count the items of a map.
 
-    Both are null for a node that is not a map.
+    Both are null for a node that is not a map. An output above 64 KB is null and has a preview.
     """
 
     status: NodeState
@@ -53,10 +54,11 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     items_settled: int | None = None
     items: int | None = None
     traceback: str | None = None
+    output_preview: ValuePreview | None = None
 
 
-class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
-    """An execution with its nodes."""
+class ExecutionView(BoundedRepr, frozen=True, kw_only=True):
+    """An execution with its nodes. An input or output above 1 MB is null and has a preview."""
 
     execution_id: ExecutionId
     workflow: str
@@ -73,6 +75,8 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True):
     rerun_of: ExecutionId | None
     labels: dict[str, str]
     priority: int = 0
+    output_preview: ValuePreview | None = None
+    input_preview: ValuePreview | None = None
 
 
 class StateCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from runnel.core.retry import ErrorInfo
 from runnel.core.states import NodeState
 from runnel.core.values import Json, TaskLogLine
 from runnel.views import Timestamp, make_timestamp
+from runnel.views.value import BoundedRepr, ValuePreview
 
 
 class AttemptOutcome(StrEnum):
@@ -82,8 +83,11 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     is_cached: bool = False
 
 
-class ItemView(msgspec.Struct, frozen=True, kw_only=True):
-    """One item of a map; `attempts` is the number of its attempts."""
+class ItemView(BoundedRepr, frozen=True, kw_only=True):
+    """One item of a map; `attempts` is the number of its attempts.
+
+    An output above 64 KB is null and has a preview.
+    """
 
     item: int
     status: NodeState
@@ -94,6 +98,7 @@ class ItemView(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorView | None
     output: Json
     child_id: str | None
+    output_preview: ValuePreview | None = None
 
 
 class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,11 +113,11 @@ class ItemsPage(msgspec.Struct, frozen=True, kw_only=True):
     ]
 
 
-class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDetail(BoundedRepr, frozen=True, kw_only=True):
     """The detail of a node: its config, inputs, output and attempts; a map also has `items`.
 
     `config_error` is the reason why `config` can't be shown. `inputs` are the outputs of the
-    parents. A value that is too large is replaced with a text that has its size.
+    parents. An input above 64 KB and an output above 1 MB is null and has a preview.
     """
 
     execution_id: ExecutionId
@@ -137,6 +142,8 @@ class NodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     child_id: str | None
     is_cached: bool
     items: ItemsPage | None
+    output_preview: ValuePreview | None = None
+    input_previews: dict[str, ValuePreview] = msgspec.field(default_factory=dict)
 
 
 def build_error_view(error: ErrorInfo | None) -> ErrorView | None:

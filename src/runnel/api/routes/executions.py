@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Request, Response
 
 from runnel.api.requests import (
     LIMIT_MAX,
@@ -18,8 +18,9 @@ from runnel.api.requests import (
     SignalRequest,
     TriggerRequest,
 )
-from runnel.api.resource_router import ResourceRouter
+from runnel.api.resource_router import OtherAnswer, ResourceRouter
 from runnel.api.routes.workflows import build_new_execution
+from runnel.api.security.access_control import get_token_id
 from runnel.api.state import AppStateDependency
 from runnel.client.protocol import ITEMS_PAGE_SIZE
 from runnel.errors import InputError
@@ -39,6 +40,7 @@ from runnel.views.token import Scope
 
 routes = ResourceRouter("executions")
 WAIT_S_MAX = 60.0
+ITEM_INDEX_MAX = 2**31 - 1
 
 
 @routes.operation(
@@ -115,6 +117,50 @@ async def read_history(
     return HistoryView(items=await app_state.client.history(execution_id, after=after))
 
 
+_WHOLE_VALUE = OtherAnswer(
+    "The JSON of the whole value, sent in chunks", content={"application/json": {"schema": {}}}
+)
+
+
+@routes.operation(
+    "GET /executions/{execution_id}/output",
+    Scope.READ,
+    "Get the whole output of an execution, of one of its nodes, or of one item of a map",
+    404,
+    409,
+    other_answers={200: _WHOLE_VALUE},
+)
+async def read_output(
+    request: Request,
+    execution_id: ExecutionIdParam,
+    app_state: AppStateDependency,
+    *,
+    node: Annotated[str | None, Query(max_length=500, description="A node of the workflow")] = None,
+    item: Annotated[
+        int | None, Query(ge=0, le=ITEM_INDEX_MAX, description="Index of an item of a map")
+    ] = None,
+) -> Response:
+    """Without `node`, the output of the execution. `item` selects an item of the map `node`."""
+    if node is None and item is not None:
+        raise InputError("item: name the node as well: 'node=each&item=1'")
+    value = await app_state.client.values.open_output(execution_id, node, item=item)
+    return app_state.make_value_response(value, token_id=get_token_id(request))
+
+
+@routes.operation(
+    "GET /executions/{execution_id}/input",
+    Scope.READ,
+    "Get the whole input of an execution",
+    404,
+    other_answers={200: _WHOLE_VALUE},
+)
+async def read_input(
+    request: Request, execution_id: ExecutionIdParam, app_state: AppStateDependency
+) -> Response:
+    value = await app_state.client.values.open_input(execution_id)
+    return app_state.make_value_response(value, token_id=get_token_id(request))
+
+
 @routes.operation(
     "POST /executions/{execution_id}/cancel",
     Scope.RUN,
@@ -173,7 +219,6 @@ async def rerun_execution(
 # One node of an execution.
 
 node_routes = ResourceRouter("executions")
-ITEM_INDEX_MAX = 2**31 - 1
 
 
 @node_routes.operation(

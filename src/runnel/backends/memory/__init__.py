@@ -18,7 +18,7 @@ from runnel.backends.memory.store import MemoryMailbox, MemoryState, MemoryStore
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
-from runnel.ports.records import BlobStore, Records, RequestWindows
+from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
 from runnel.ports.store import CommitLimits, Mailbox, OwnerFilter, Store, TaskQueue
 
 _LIMITS = CommitLimits(serializes_tasks=False)
@@ -41,7 +41,7 @@ class MemoryBackend:
     ) -> None:
         self.state = MemoryState(partitions, incarnation=repr(clock.now()))
         self.store: Store = MemoryStore(self.state, clock=clock, ids=ids, limits=limits)
-        self.blobs: BlobStore = MemoryBlobs()
+        self.blobs: RandomAccessBlobStore = MemoryBlobs()
         self.mailbox: Mailbox = MemoryMailbox(self.state, self.blobs)
         self.tasks: TaskQueue = LocalTaskQueue(
             self.state.board,

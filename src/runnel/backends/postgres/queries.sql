@@ -391,6 +391,9 @@ ON CONFLICT (key) DO UPDATE SET data = excluded.data;
 -- get_blob: returns a blob by its key
 SELECT data FROM blobs WHERE key = $1;
 
+-- read_blob_parts: returns a part of each given blob, from the given byte on; bytes count from 1
+SELECT key, substring(data FROM $2 FOR $3) FROM blobs WHERE key = ANY ($1::text[]);
+
 -- delete_blobs: deletes the blobs whose keys begin with a prefix
 DELETE FROM blobs WHERE key >= $1 AND key < $2;
 

@@ -76,6 +76,14 @@ class PostgresBlobs:
             raise NotFoundError("blob", key)
         return bytes(row[0])
 
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        names = [escape_nul(key) for key in keys]
+        rows = await self._database.rows("read_blob_parts", names, start + 1, size)
+        parts = {name: bytes(part) for name, part in rows}
+        return [parts.get(name) for name in names]
+
     async def delete(self, prefix: str) -> int:
         first = escape_nul(prefix)
         return await self._database.run("delete_blobs", first, first + LAST_CHARACTER)

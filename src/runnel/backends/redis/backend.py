@@ -16,7 +16,7 @@ from runnel.backends.redis.tasks import LostTaskReporter, RedisTaskQueue
 from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
-from runnel.ports.records import BlobStore, Records, RequestWindows
+from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
 
 
@@ -57,7 +57,7 @@ class RedisBackend:
         self.mailbox: Mailbox = self._mailbox
         self.tasks: TaskQueue = RedisTaskQueue(pool, keys, clock, loss_reporter)
         self.archive: Archive = RedisArchive(pool, keys)
-        self.blobs: BlobStore = RedisBlobs(pool, keys)
+        self.blobs: RandomAccessBlobStore = RedisBlobs(pool, keys)
         self.records: Records = RedisRecords(pool, keys)
         self.windows: RequestWindows = RedisRequestWindows(pool, keys)
         self.feed: Feed = RedisFeed(pool, keys)

@@ -3,9 +3,10 @@
 The keys of records and blobs are also in sorted sets by name, for pages and prefix searches.
 """
 
+import asyncio
 from collections.abc import Sequence
 
-from runnel.backends.redis.connection_pool import RedisConnectionPool
+from runnel.backends.redis.connection_pool import SHARED_BYTES_MAX, RedisConnectionPool
 from runnel.backends.redis.keys import RedisKeyNames
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports.records import Record
@@ -72,6 +73,7 @@ class RedisRequestWindows:
 # -- blobs -------------------------------------------------------------------------------------
 
 DELETE_BATCH_SIZE = 500
+READ_BATCH_SIZE = 100
 PREFIX_END = b"\xff"
 
 
@@ -93,6 +95,24 @@ class RedisBlobs:
         if data is None:
             raise NotFoundError("blob", key)
         return data
+
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        parts: list[bytes | None] = []
+        for first in range(0, len(keys), READ_BATCH_SIZE):
+            page = keys[first : first + READ_BATCH_SIZE]
+            parts += await asyncio.gather(*[self._read_part(key, start, size) for key in page])
+        return parts
+
+    async def _read_part(self, key: str, start: int, size: int) -> bytes | None:
+        name = self._keys.blob + key
+        end = start + size - 1
+        part: bytes = await self._pool.call(
+            "GETRANGE", name, start, end, is_large=size > SHARED_BYTES_MAX
+        )
+        # The part of a missing blob is empty, too.
+        return part if part or await self._pool.call("EXISTS", name) else None
 
     async def delete(self, prefix: str) -> int:
         first, last = b"[" + prefix.encode(), b"[" + prefix.encode() + PREFIX_END

@@ -1,5 +1,6 @@
 """Opens and closes all ports of a pair of one Redis server and one PostgreSQL server."""
 
+from collections.abc import Sequence
 from typing import Self
 
 from runnel.backends.postgres.archive import PostgresArchive
@@ -30,14 +31,14 @@ from runnel.ports.archive import Archive, Retention
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.journal import Journal, Ledger
-from runnel.ports.records import BlobStore, Records, RequestWindows
+from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
 from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
 
 # -- blobs: in Redis for running executions, in the archive for finished ones -------------------
 
 
 class RedisPostgresBlobs:
-    def __init__(self, hot: BlobStore, cold: BlobStore) -> None:
+    def __init__(self, hot: RandomAccessBlobStore, cold: RandomAccessBlobStore) -> None:
         self._hot = hot
         self._cold = cold
 
@@ -49,6 +50,18 @@ class RedisPostgresBlobs:
             return await self._hot.get(key)
         except NotFoundError:
             return await self._cold.get(key)
+
+    async def read_parts(
+        self, keys: Sequence[str], *, start: int, size: int
+    ) -> Sequence[bytes | None]:
+        parts = dict(
+            zip(keys, await self._hot.read_parts(keys, start=start, size=size), strict=True)
+        )
+        missing = [key for key, part in parts.items() if part is None]
+        if missing:
+            cold_parts = await self._cold.read_parts(missing, start=start, size=size)
+            parts.update(zip(missing, cold_parts, strict=True))
+        return [parts[key] for key in keys]
 
     async def delete(self, prefix: str) -> int:
         """Deletes blobs in both stores and returns their number; a blob that is in both counts
@@ -103,8 +116,8 @@ class RedisPostgresBackend:
         self.restorer = restorer
         self.journal: Journal = RedisJournal(pool, keys)
         self.ledger: Ledger = ledger
-        self.hot_blobs: BlobStore = RedisBlobs(pool, keys)
-        self.cold_blobs: BlobStore = PostgresBlobs(database)
+        self.hot_blobs: RandomAccessBlobStore = RedisBlobs(pool, keys)
+        self.cold_blobs: RandomAccessBlobStore = PostgresBlobs(database)
         self.retention: Retention = RedisPostgresRetention(
             redis.retention, PostgresRetention(database)
         )
@@ -116,7 +129,7 @@ class RedisPostgresBackend:
         self.archive: Archive = RedisPostgresArchive(
             RedisArchive(pool, keys), PostgresArchive(database)
         )
-        self.blobs: BlobStore = RedisPostgresBlobs(self.hot_blobs, self.cold_blobs)
+        self.blobs: RandomAccessBlobStore = RedisPostgresBlobs(self.hot_blobs, self.cold_blobs)
         self._mailbox = RedisPostgresMailbox(
             RedisMailbox(pool, keys, layout),
             ledger,

@@ -37,7 +37,7 @@ from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.ports.archive import Archive, Retention
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
-from runnel.ports.records import BlobStore, Records, RequestWindows
+from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
 from runnel.ports.store import CommitLimits, Mailbox, OwnerFilter, Store, TaskQueue
 
 _LIMITS = CommitLimits(serializes_tasks=False)
@@ -53,7 +53,7 @@ class SqliteBackend:
     mailbox: Mailbox
     tasks: TaskQueue
     archive: Archive
-    blobs: BlobStore
+    blobs: RandomAccessBlobStore
     records: Records
     windows: RequestWindows
     feed: Feed

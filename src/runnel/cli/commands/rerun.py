@@ -43,7 +43,7 @@ from runnel.cli.session.run_locally import (
 from runnel.cli.streams import print_to_stderr, reserve_stdout
 from runnel.client.bulk import RERUNS_PER_STEP, restrict_to_rerunnable
 from runnel.client.execution_lists import iter_executions
-from runnel.client.protocol import Client
+from runnel.client.protocol import Client, load_whole_input
 from runnel.client.reruns import RerunSpec, is_whole_rerun
 from runnel.core.ids import ExecutionId
 from runnel.core.run_when import CLEAN_UP_RULES
@@ -138,7 +138,8 @@ def _rerun_one(
     *,
     as_json: bool,
 ) -> int:
-    former, workflow = asyncio.run(_load_former(execution_id, settings))
+    loading = _load_former(execution_id, settings, needs_input=bool(new_input[1]))
+    former, workflow = asyncio.run(loading)
     value = _build_input(former, workflow, *new_input)
     if not is_whole_rerun(rerun_spec, former.status, has_input=value is not None):
         _warn_if_undone(former, workflow, rerun_spec.again)
@@ -186,11 +187,16 @@ def _build_input(
     return merge_assignments(former.input, value, "the execution's input")
 
 
-async def _load_former(text: str, settings: Settings) -> tuple[ExecutionView, Workflow]:
+async def _load_former(
+    text: str, settings: Settings, *, needs_input: bool
+) -> tuple[ExecutionView, Workflow]:
     async with open_client(settings) as session:
         execution_id = await find_execution_id(session.client, text)
         workflow = await load_workflow(session.client, execution_id)
-        return await session.client.get(execution_id), workflow
+        former = await session.client.get(execution_id)
+        if needs_input:
+            former = await load_whole_input(session.client, former)
+        return former, workflow
 
 
 # `runnel rerun` without an id: all executions that have ended and match the filters.

@@ -1,7 +1,9 @@
 """`runnel show ID` and `runnel history ID`"""
 
 import re
-from collections.abc import Iterator
+import sys
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 import typer
@@ -47,6 +49,16 @@ ItemsAfter = Annotated[
         help="The number of the map item after which the list of items begins, with --node.",
     ),
 ]
+WholeOutput = Annotated[
+    bool,
+    typer.Option(
+        "--output",
+        help="Print only the whole output as JSON: of the execution, or of --node and --item.",
+    ),
+]
+WholeInput = Annotated[
+    bool, typer.Option("--input", help="Print only the whole input of the execution as JSON.")
+]
 
 
 async def show(
@@ -55,26 +67,57 @@ async def show(
     node: NodeName = None,
     item: ItemNumber = None,
     after: ItemsAfter = None,
+    only_output: WholeOutput = False,
+    only_input: WholeInput = False,
     as_json: AsJson = False,
     location: StoreLocation,
 ) -> None:
     """Show an execution or one of its nodes."""
+    _check_options(node, item, after, only_output=only_output, only_input=only_input)
+    async with open_client(configure(location)) as session:
+        client = session.client
+        full_id = await find_execution_id(client, execution_id)
+        if node is not None:
+            node, item = await _find_item(client, full_id, node, item)
+        if only_output:
+            await _print_chunks(client.values.stream_output(full_id, node, item=item))
+        elif only_input:
+            await _print_chunks(client.values.stream_input(full_id))
+        elif node is None:
+            view = await client.get(full_id)
+            _print_view(view, session.clock.now(), as_json=as_json)
+        else:
+            items_after = -1 if after is None else after
+            detail = await client.node(full_id, node, item=item, items_after=items_after)
+            _print_detail(detail, session.clock.now(), as_json=as_json)
+
+
+def _check_options(
+    node: str | None, item: int | None, after: int | None, *, only_output: bool, only_input: bool
+) -> None:
+    """Raises InputError for options that exclude each other, or that need --node."""
     if node is None and (item is not None or after is not None):
         option = "--after" if item is None else "--item"
         raise InputError(
             f"{option}: name the node as well: 'runnel show ID --node NODE {option} 1'"
         )
-    async with open_client(configure(location)) as session:
-        client = session.client
-        full_id = await find_execution_id(client, execution_id)
-        if node is None:
-            view = await client.get(full_id)
-            _print_view(view, session.clock.now(), as_json=as_json)
-        else:
-            items_after = -1 if after is None else after
-            node, item = await _find_item(client, full_id, node, item)
-            detail = await client.node(full_id, node, item=item, items_after=items_after)
-            _print_detail(detail, session.clock.now(), as_json=as_json)
+    if only_output and only_input:
+        raise InputError("--output and --input: choose one of them")
+    if only_output and after is not None:
+        raise InputError("--after: not possible with --output, which prints one value: use --item")
+    if only_input and node is not None:
+        raise InputError(
+            "--input prints the input of the execution, not of a node: leave out --node; "
+            "'runnel show ID --node NODE' shows the inputs of a node"
+        )
+
+
+async def _print_chunks(chunks: AsyncIterator[bytes]) -> None:
+    """Prints the JSON of a value as it arrives; a chunk may end within a character."""
+    decoder = getincrementaldecoder("utf-8")()
+    async for chunk in chunks:
+        sys.stdout.write(decoder.decode(chunk))
+    print()
 
 
 _ITEM_NAME = re.compile(r"(?s)(.+)\[(\d+)\]")

@@ -20,7 +20,8 @@ from runnel.core.ids import NO_ITEM, format_node_name
 from runnel.core.states import NodeState
 from runnel.core.values import Json
 from runnel.views.execution import ExecutionView, NodeView
-from runnel.views.node import AttemptView, ItemsPage, NodeDetail
+from runnel.views.node import AttemptView, ItemsPage, ItemView, NodeDetail
+from runnel.views.value import ValuePreview
 
 VALUE_CHARS_MAX = 60
 NODES_MAX = 200
@@ -40,7 +41,7 @@ def print_execution(view: ExecutionView, now: float) -> None:
     print()
     _print_nodes(view, now)
     _print_tracebacks(view)
-    print_value_section("output", view.output)
+    _print_output(view.output, view.output_preview)
 
 
 def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
@@ -57,6 +58,9 @@ def _list_facts(view: ExecutionView, now: float) -> Iterator[tuple[str, str]]:
     yield "labels", format_labels(view.labels)
     if view.input not in (None, {}):
         yield "input", shorten(to_compact_json(view.input), 2 * VALUE_CHARS_MAX)
+    if view.input_preview is not None:
+        text = _format_preview(view.input_preview, 2 * VALUE_CHARS_MAX)
+        yield "input", f"{text}; --input prints all of it"
     if view.error is not None:
         yield "error", view.error
 
@@ -96,7 +100,9 @@ def _format_result(node: NodeView) -> str:
     if node.waits_for is not None:
         text = f"waits for {node.waits_for}" + (f", after {node.error}" if node.error else "")
     elif node.status is NodeState.COMPLETED:
-        text = _format_value(node.output) + (f"  ({node.reason})" if node.reason else "")
+        text = _format_value(node.output, node.output_preview) + (
+            f"  ({node.reason})" if node.reason else ""
+        )
     if node.items is not None and node.status not in _STOPPED_STATES:
         text = f"{node.items_settled:,}/{node.items:,} items  {text}"
     return " ".join(text.split())
@@ -109,8 +115,27 @@ def _format_attempts(node: NodeView) -> Cell:
     return Cell(text, "yellow" if node.attempts > 1 else "dim")
 
 
-def _format_value(value: Json) -> str:
+def _format_value(value: Json, preview: ValuePreview | None) -> str:
+    if preview is not None:
+        return _format_preview(preview, VALUE_CHARS_MAX)
     return "" if value is None else shorten(to_compact_json(value), VALUE_CHARS_MAX)
+
+
+def _format_preview(preview: ValuePreview, chars_max: int) -> str:
+    """Returns the beginning of a large value and its size, such as `[1, 2, … (10,485,760 bytes)`.
+
+    The text and an ellipsis have at most `chars_max` characters.
+    """
+    text = shorten(preview.text, chars_max).removesuffix("…")
+    return f"{text}… ({preview.size:,} bytes)"
+
+
+def _print_output(value: Json, preview: ValuePreview | None) -> None:
+    if preview is None:
+        print_value_section("output", value)
+    else:
+        text = _format_preview(preview, 2 * VALUE_CHARS_MAX)
+        print_text_section("output", f"{text}; --output prints all of it")
 
 
 def print_node(detail: NodeDetail, now: float) -> None:
@@ -126,8 +151,17 @@ def print_node(detail: NodeDetail, now: float) -> None:
     if detail.items is not None:
         _print_items(detail.items)
     print_value_section("config", detail.config)
-    print_value_section("inputs", detail.inputs or None)
-    print_value_section("output", detail.output)
+    print_value_section("inputs", _list_inputs(detail) or None)
+    _print_output(detail.output, detail.output_preview)
+
+
+def _list_inputs(detail: NodeDetail) -> dict[str, Json]:
+    """Returns the inputs of a node; the text of a preview for a large input."""
+    previews = {
+        name: _format_preview(preview, 2 * VALUE_CHARS_MAX)
+        for name, preview in detail.input_previews.items()
+    }
+    return {**detail.inputs, **previews}
 
 
 def _list_node_facts(detail: NodeDetail, now: float) -> Iterator[tuple[str, str]]:
@@ -192,6 +226,11 @@ def _describe_attempt(attempt: AttemptView) -> str:
     return " ".join(text.split())
 
 
+def _format_item_result(item: ItemView) -> str:
+    text = item.error or item.child_id or _format_value(item.output, item.output_preview)
+    return " ".join(str(text).split())
+
+
 def _print_items(page: ItemsPage) -> None:
     print_styled([Cell(f"\n{page.settled:,} of {format_count(page.count, 'item')} settled", "dim")])
     rows = [
@@ -202,7 +241,7 @@ def _print_items(page: ItemsPage) -> None:
             ),
             Cell(str(item.attempts or ""), "dim"),
             Cell(item.worker, "dim"),
-            Cell(" ".join(str(item.error or item.child_id or _format_value(item.output)).split())),
+            Cell(_format_item_result(item)),
         ]
         for item in page.items
     ]

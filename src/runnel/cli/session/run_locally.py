@@ -17,7 +17,7 @@ from runnel.cli.render.sentences import describe_clean_up, describe_outcome, des
 from runnel.cli.render.text import to_compact_json, to_pretty_json
 from runnel.cli.session.hints import CommandHints
 from runnel.cli.streams import print_to_stderr
-from runnel.client.protocol import Client
+from runnel.client.protocol import Client, load_whole_output
 from runnel.core.events import ExecutionCreated, ExecutionFinished
 from runnel.core.ids import NO_ITEM, ExecutionId, get_root_id
 from runnel.core.states import ExecutionState
@@ -315,6 +315,7 @@ async def report_results(
     for progress in followed:
         if as_json:
             view = await client.get(ExecutionId(progress.execution_id))
+            view = await load_whole_output(client, view)
             print(to_compact_json(build_document(view)), file=out)
         elif progress.is_final:
             await _print_result(client, clock, progress, hints, out)
@@ -336,6 +337,7 @@ async def _print_result(
         if not is_live_terminal():  # the last frame of a live view shows the outcome
             print_to_stderr(describe_outcome(progress, clock.now()))
         view = await client.get(ExecutionId(progress.execution_id))
+        view = await load_whole_output(client, view)
         if view.output is not None:
             print(to_pretty_json(view.output), file=out)
         return

@@ -9,7 +9,7 @@ import pytest
 
 from runnel.errors import ConflictError, NotFoundError
 from runnel.ports import Backend
-from runnel.ports.records import BlobStore, Record, Records
+from runnel.ports.records import BlobStore, RandomAccessBlobStore, Record, Records
 from runnel.ports.store import TaskQueue
 from runnel.testing.conformance.suite import ConformanceFixtures
 from runnel.testing.harness import Harness
@@ -187,7 +187,7 @@ BLOB_KEYS = [
 
 class BlobRules(ConformanceFixtures):
     @pytest.fixture
-    def blobs(self, backend: Backend) -> BlobStore:
+    def blobs(self, backend: Backend) -> RandomAccessBlobStore:
         return backend.blobs
 
     @pytest.mark.parametrize("key", BLOB_KEYS)
@@ -220,6 +220,47 @@ class BlobRules(ConformanceFixtures):
             await blobs.get("x1/nothing")
 
         assert (caught.value.kind, caught.value.name) == ("blob", "x1/nothing")
+
+    async def test_a_part_of_a_blob_ends_with_the_blob(self, blobs: RandomAccessBlobStore) -> None:
+        await blobs.put("x1/a", b"0123456789")
+
+        parts = [
+            (await blobs.read_parts(["x1/a"], start=start, size=4))[0] for start in (0, 4, 8, 10)
+        ]
+
+        assert parts == [b"0123", b"4567", b"89", b""]
+
+    async def test_a_large_blob_is_read_in_parts(self, blobs: RandomAccessBlobStore) -> None:
+        data = bytes(range(256)) * 2_000
+        await blobs.put("x1/a", data)
+
+        parts = [
+            (await blobs.read_parts(["x1/a"], start=start, size=100_000))[0] or b""
+            for start in range(0, len(data), 100_000)
+        ]
+
+        assert b"".join(parts) == data
+
+    async def test_parts_of_many_blobs_are_read_in_the_order_of_their_keys(
+        self, blobs: RandomAccessBlobStore
+    ) -> None:
+        keys = [f"x{number}/{BLOB_KEYS[number % len(BLOB_KEYS)]}" for number in range(250)]
+        for key in keys:
+            await blobs.put(key, key.encode() * 3)
+
+        parts = await blobs.read_parts(keys, start=1, size=20)
+
+        assert parts == [(key.encode() * 3)[1:21] for key in keys]
+
+    async def test_an_unknown_blob_has_no_part_and_an_empty_one_an_empty_part(
+        self, blobs: RandomAccessBlobStore
+    ) -> None:
+        await blobs.put("x1/empty", b"")
+        await blobs.put("x1/a", b"data")
+
+        parts = await blobs.read_parts(["x1/nothing", "x1/a", "x1/empty"], start=0, size=2)
+
+        assert parts == [None, b"da", b""]
 
     async def test_deleting_by_prefix_keeps_other_blobs(self, blobs: BlobStore) -> None:
         for key in ("x1/a", "x1/b/c", "x10/a", "x2/a"):
