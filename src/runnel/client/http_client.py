@@ -123,6 +123,10 @@ DEFAULT_RETRIES = 4
 IDS_PER_LOOKUP = 200
 
 
+# The workflows whose versions a client remembers. It holds them, so that their ids stay unique.
+STORED_WORKFLOWS_MAX = 100
+
+
 class _KnownWorkflow(NamedTuple):
     source: WorkflowSource
     name: str
@@ -166,7 +170,7 @@ class HttpClient:
         self.tokens = HttpTokens(self.transport)
         self.many = HttpBulk(self.transport)
         self.library = HttpWorkflows(self.transport)
-        self._stored: _KnownWorkflow | None = None
+        self._stored: dict[int, _KnownWorkflow] = {}
         self._storing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -634,11 +638,15 @@ class HttpClient:
         many times.
         """
         async with self._storing:
-            known, now = self._stored, self._clock.monotonic()
-            if known is None or known.source is not workflow or now >= known.until:
+            known, now = self._stored.get(id(workflow)), self._clock.monotonic()
+            if known is None or now >= known.until:
                 stored = await self.store(workflow)
                 until = self._clock.monotonic() + VERSION_KNOWN_S
-                known = self._stored = _KnownWorkflow(workflow, stored.name, stored.version, until)
+                known = _KnownWorkflow(workflow, stored.name, stored.version, until)
+                self._stored.pop(id(workflow), None)
+                self._stored[id(workflow)] = known
+                if len(self._stored) > STORED_WORKFLOWS_MAX:
+                    del self._stored[next(iter(self._stored))]
             return known.name, known.version
 
     def _make_key(self) -> str:
