@@ -12,11 +12,11 @@ NOT_DURABLE = "NOT durable"
 HIGHER_IS_BETTER = frozenset({"executions_per_s"})
 LOWER_IS_BETTER = frozenset({"edge_ms_p50", "edge_ms_p99", "fan_1000_s"})
 WORKLOAD_NOTE = """\
-The nodes of `sync` and `async` jobs are decorated functions. As the nodes of peers, they take and
+The nodes of `sync` and `async` jobs are decorated functions. Like the nodes of peers, they take and
 return integers, and the client fetches and checks the last result. A figure whose name begins with
-`engine only` is of nodes that call `noop`, which has no arguments and no result. So are the jobs
-`graph`, `map`, `waiting`, `load`, `backlog`, `archive-down` and `killed-workers`. Only an
-engine-only rate is compared with its floor, and only functions are compared with peers.
+`engine only` is of nodes that call `noop`, which has no arguments and no result. The jobs `graph`,
+`map`, `waiting`, `load`, `backlog` and `archive-down` are engine only as well. Only an engine-only
+rate is compared with its floor, and only functions are compared with peers.
 """
 
 
