@@ -137,8 +137,8 @@ def bench(
     """Measure how fast this machine runs workflows.
 
     The nodes of diamond, chain and fan are decorated functions that take and return integers. The
-    same graphs are then measured engine only: with nodes that do nothing. The other workloads are
-    engine only. The backends memory and sqlite use a temporary directory.
+    same graphs are then measured engine only: with nodes that do nothing. The other workloads,
+    except start, are engine only. The backends memory and sqlite use a temporary directory.
 
     With the backend redis, the command starts an orchestrator and workers. On your own servers, it
     uses keys and tables with a prefix of their own, and removes them at the end.
