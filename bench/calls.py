@@ -85,18 +85,25 @@ async def measure_http_calls(callers: int) -> Figures:
 
             await _call_for(call, callers, WARMUP_S)
             client_s, server_s = time.process_time(), server.read_cpu_s()
-            seconds = await _call_for(call, callers, MEASURED_S)
+            figures, number = await _measure_for(call, callers)
             used = {
                 "client": time.process_time() - client_s,
                 "server": server.read_cpu_s() - server_s,
             }
-    processor = {f"processor_us_{name}": 1e6 * s / len(seconds) for name, s in used.items()}
-    return {**_summarize_calls(seconds), **processor}
+    return figures | {f"processor_us_{name}": 1e6 * s / number for name, s in used.items()}
 
 
 async def measure_calls(call: Call, callers: int) -> Figures:
     await _call_for(call, callers, WARMUP_S)
-    return _summarize_calls(await _call_for(call, callers, MEASURED_S))
+    return (await _measure_for(call, callers))[0]
+
+
+async def _measure_for(call: Call, callers: int) -> tuple[Figures, int]:
+    """Returns the figures of MEASURED_S of calls, and their number."""
+    started = time.perf_counter()
+    seconds = await _call_for(call, callers, MEASURED_S)
+    per_s = len(seconds) / (time.perf_counter() - started)
+    return {"calls_per_s": per_s, **summarize_latency("call", seconds)}, len(seconds)
 
 
 async def _call_for(call: Call, callers: int, seconds: float) -> list[float]:
@@ -112,10 +119,6 @@ async def _call_for(call: Call, callers: int, seconds: float) -> list[float]:
 
     await asyncio.gather(*[call_in_turn() for _ in range(callers)])
     return durations
-
-
-def _summarize_calls(seconds: list[float]) -> Figures:
-    return {"calls_per_s": len(seconds) / MEASURED_S, **summarize_latency("call", seconds)}
 
 
 def _check_result(result: object, number: int) -> None:

@@ -1,6 +1,7 @@
 """The connections of the HTTP client: reuse, ends of bodies, and responses that are not HTTP."""
 
 import asyncio
+import gzip
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -193,6 +194,28 @@ async def test_a_response_that_is_not_http_is_reported_with_its_reason(
 
     with pytest.raises(NoServerError, match=reason):
         await client.history("01x")
+
+
+async def test_a_body_that_can_not_be_decoded_is_reported_and_frees_its_place(
+    scripted: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CONNECTIONS_MAX", 1)
+    scripted.says(HISTORY, make_answer(200, BODY, content_encoding="gzip"), NOTHING)
+
+    async with Client(scripted.url(), timeout_s=5, retries=0) as client:
+        with pytest.raises(NoServerError):
+            await client.history("01x")
+        assert await client.history("01x") == []
+
+    assert [request.connection for request in scripted.requests] == [1, 2]
+
+
+async def test_a_compressed_body_is_decoded(scripted: ScriptedServer, client: Client) -> None:
+    answer = make_answer(200, gzip.compress(BODY), content_encoding="gzip")
+    scripted.says(HISTORY, answer)
+
+    assert await client.history("01x") == []
+    assert "gzip" in scripted.requests[0].headers["accept-encoding"]
 
 
 async def test_a_cancelled_call_closes_its_connection_and_frees_its_place(

@@ -17,6 +17,8 @@ from http import HTTPStatus
 
 import httpx
 
+from runnel.ports.clock import Clock
+
 # A connection is closed if it was idle for this time, as httpx does. A server may close it later.
 IDLE_S_MAX = 5.0
 # A connection that was idle for a shorter time is not asked whether the server has closed it.
@@ -41,8 +43,14 @@ class HttpConnectionPool(httpx.AsyncBaseTransport):
     """
 
     def __init__(
-        self, *, connections_max: int, idle_max: int, ssl_context: ssl.SSLContext | None = None
+        self,
+        clock: Clock,
+        *,
+        connections_max: int,
+        idle_max: int,
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
+        self._clock = clock
         self._ssl_context = ssl_context
         self._idle_max = idle_max
         self._idle: deque[_Connection] = deque()
@@ -50,9 +58,12 @@ class HttpConnectionPool(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         timeouts = request.extensions["timeout"]
-        with _limit(httpx.PoolTimeout, request):
-            async with asyncio.timeout(timeouts["pool"]):
-                await self._free.acquire()
+        if self._free.locked():
+            with _limit(httpx.PoolTimeout, request):
+                async with self._clock.timeout(timeouts["pool"]):
+                    await self._free.acquire()
+        else:
+            await self._free.acquire()  # does not wait
         try:
             connection = self._take_idle() or await self._connect(request, timeouts["connect"])
         except BaseException:
@@ -69,7 +80,7 @@ class HttpConnectionPool(httpx.AsyncBaseTransport):
             self._idle.pop().close()
 
     def _take_idle(self) -> "_Connection | None":
-        now = asyncio.get_running_loop().time()
+        now = self._clock.monotonic()
         while self._idle and self._idle[0].idle_since < now - IDLE_S_MAX:
             self._idle.popleft().close()
         while self._idle:
@@ -79,13 +90,13 @@ class HttpConnectionPool(httpx.AsyncBaseTransport):
             connection.close()
         return None
 
-    async def _connect(self, request: httpx.Request, timeout_s: float | None) -> "_Connection":
+    async def _connect(self, request: httpx.Request, timeout_s: float) -> "_Connection":
         url = request.url
         is_encrypted = url.scheme == "https"
         port = url.port or (443 if is_encrypted else 80)
         try:
             with _limit(httpx.ConnectTimeout, request):
-                async with asyncio.timeout(timeout_s):
+                async with self._clock.timeout(timeout_s):
                     reader, writer = await asyncio.open_connection(
                         url.host,
                         port,
@@ -98,24 +109,47 @@ class HttpConnectionPool(httpx.AsyncBaseTransport):
         return _Connection(reader, writer)
 
     async def _exchange(
-        self, connection: "_Connection", request: httpx.Request, read_s: float | None
+        self, connection: "_Connection", request: httpx.Request, read_s: float
     ) -> httpx.Response:
         body = await request.aread()
         with _translate_errors(request):
             connection.writer.write(_encode_head(request) + body)
-            async with asyncio.timeout(read_s):
+            async with self._clock.timeout(read_s):
                 head = await connection.read_head()
                 length = head.content_length
-                if length is not None and length <= WHOLE_BODY_BYTES_MAX:
-                    content = await connection.reader.readexactly(length)
-                    self.release(connection, is_reusable=head.keeps_open)
-                    return head.build_response(content=content)
-        parts = _read_parts(connection, head, request, read_s)
-        return head.build_response(stream=_BodyStream(self, connection, parts, head))
+                is_small = length is not None and length <= WHOLE_BODY_BYTES_MAX
+                content = await connection.reader.readexactly(length or 0) if is_small else None
+        if content is None:
+            parts = self._read_parts(connection, head, request, read_s)
+            return head.build_response(stream=_BodyStream(self, connection, parts, head))
+        response = head.build_response(content=content)
+        self.release(connection, is_reusable=head.keeps_open)
+        return response
+
+    async def _read_parts(
+        self,
+        connection: "_Connection",
+        head: "_ResponseHead",
+        request: httpx.Request,
+        read_s: float,
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields the parts of a body; `read_s` is the limit of the wait for one part."""
+        remaining = head.content_length
+        while remaining != 0:
+            with _translate_errors(request):
+                async with self._clock.timeout(read_s):
+                    part = await _read_part(
+                        connection.reader, remaining, is_chunked=head.is_chunked
+                    )
+            if not part:
+                return
+            yield part
+            if remaining is not None:
+                remaining -= len(part)
 
     def release(self, connection: "_Connection", *, is_reusable: bool) -> None:
         if is_reusable and len(self._idle) < self._idle_max:
-            connection.idle_since = asyncio.get_running_loop().time()
+            connection.idle_since = self._clock.monotonic()
             self._idle.append(connection)
         else:
             connection.close()
@@ -229,26 +263,18 @@ class _BodyStream(httpx.AsyncByteStream):
             self._pool.release(connection, is_reusable=is_reusable)
 
 
-async def _read_parts(
-    connection: _Connection, head: _ResponseHead, request: httpx.Request, read_s: float | None
-) -> AsyncGenerator[bytes, None]:
-    """Yields the parts of a body; `read_s` is the limit of the wait for one part."""
-    length = head.content_length
-    remaining = -1 if length is None else length
-    while remaining:
-        with _translate_errors(request):
-            async with asyncio.timeout(read_s):
-                if head.is_chunked:
-                    part = await _read_chunk(connection.reader)
-                else:
-                    size = CHUNK_BYTES if length is None else min(CHUNK_BYTES, remaining)
-                    part = await connection.reader.read(size)
-                    if not part and length is not None:
-                        raise asyncio.IncompleteReadError(part, remaining)
-        if not part:
-            return
-        yield part
-        remaining -= 0 if length is None else len(part)
+async def _read_part(
+    reader: asyncio.StreamReader, remaining: int | None, *, is_chunked: bool
+) -> bytes:
+    """Returns the next part of a body; b"" at its end. `remaining` is None without a length."""
+    if is_chunked:
+        return await _read_chunk(reader)
+    if remaining is None:
+        return await reader.read(CHUNK_BYTES)
+    part = await reader.read(min(CHUNK_BYTES, remaining))
+    if not part:
+        raise asyncio.IncompleteReadError(part, remaining)
+    return part
 
 
 async def _read_chunk(reader: asyncio.StreamReader) -> bytes:

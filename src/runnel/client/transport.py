@@ -255,7 +255,9 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_repeatable or self.key is not None
 
 
-def _open_http_client(address: ServerAddress, headers: Mapping[str, str]) -> httpx.AsyncClient:
+def _open_http_client(
+    address: ServerAddress, headers: Mapping[str, str], clock: Clock
+) -> httpx.AsyncClient:
     # A proxy from environment variables can't reach the loopback address of this machine.
     uses_proxy = not address.is_loopback and bool(getproxies())
     if uses_proxy:
@@ -270,6 +272,7 @@ def _open_http_client(address: ServerAddress, headers: Mapping[str, str]) -> htt
             ),
         )
     pool = HttpConnectionPool(
+        clock,
         connections_max=CONNECTIONS_MAX,
         idle_max=IDLE_CONNECTIONS_MAX,
         ssl_context=httpx.create_ssl_context() if address.is_encrypted else None,
@@ -313,7 +316,7 @@ class Transport:
         headers = {"Accept": JSON_MEDIA_TYPE}
         if address.token is not None:
             headers["Authorization"] = f"Bearer {address.token}"
-        self._http = _open_http_client(address, headers)
+        self._http = _open_http_client(address, headers, clock)
 
     async def close(self) -> None:
         await self._http.aclose()
