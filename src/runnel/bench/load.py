@@ -82,7 +82,8 @@ async def _measure_maximum_rate(
         async def run_one_after_another() -> None:
             nonlocal ended
             while clock.monotonic() < end:
-                ended += begin <= await run(0) < end
+                at = await run(0)
+                ended += begin <= at < end
 
         await asyncio.gather(*[run_one_after_another() for _ in range(SATURATION_CONCURRENCY)])
     return ended / seconds
