@@ -327,7 +327,7 @@ async def _read_history(http: BareHttpClient, execution_id: str) -> list[Any]:
 @asynccontextmanager
 async def _deploy_embedded() -> AsyncIterator[ApiProcess]:
     with tempfile.TemporaryDirectory(prefix="runnel-bench-") as folder:
-        async with serve_api("dev", Path(folder), {}) as process:
+        async with serve_api(["dev"], Path(folder), {}) as process:
             yield process
 
 
@@ -340,14 +340,17 @@ async def _deploy_on_servers() -> AsyncIterator[ApiProcess]:
         async with (
             _run_process(["orchestrator"], folder, stores),
             _run_process(["worker", "--concurrency", "16"], folder, stores),
-            serve_api("api", folder, stores) as process,
+            serve_api(["api"], folder, stores) as process,
         ):
             yield process
 
 
 @asynccontextmanager
-async def serve_api(role: str, folder: Path, environ: dict[str, str]) -> AsyncIterator[ApiProcess]:
-    async with _run_process([role, "--port", "0"], folder, environ) as process:
+async def serve_api(
+    arguments: list[str], folder: Path, environ: dict[str, str]
+) -> AsyncIterator[ApiProcess]:
+    """Runs a command of `runnel` that serves the API, until the end of the block."""
+    async with _run_process([*arguments, "--port", "0"], folder, environ) as process:
         if process.stderr is None:
             raise RuntimeError("the process has no stderr pipe")
         async for line in process.stderr:

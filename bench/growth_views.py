@@ -133,7 +133,7 @@ async def _read_over_http(execution: StoredExecution) -> ViewCost:
 @asynccontextmanager
 async def _serve(data_dir: Path) -> AsyncIterator[tuple[ApiProcess, BareHttpClient]]:
     environ = {"RUNNEL_DATA_DIR": str(data_dir)}
-    async with serve_api("dev", data_dir.parent, environ) as process:
+    async with serve_api(["dev"], data_dir.parent, environ) as process:
         http = BareHttpClient(process.url)
         try:
             await wait_until_ready(http)

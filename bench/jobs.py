@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from bench import api, growth_views
+from bench.calls import list_call_jobs
 from bench.floors.measurement import (
     embedded_floor_for,
     measure_with_floor,
@@ -17,6 +18,8 @@ from bench.floors.workloads import WORKLOADS
 from bench.job import BenchmarkJob
 from bench.peer_jobs import list_peer_jobs
 from runnel.bench.figures import Figures
+from runnel.bench.functions import FUNCTION_KINDS, FunctionKind
+from runnel.bench.load import measure_load_at_rate
 from runnel.bench.runs import (
     StorageMode,
     measure_cold_starts,
@@ -53,8 +56,9 @@ SINGLE_RUN_WORKLOADS = frozenset({"load"})
 BACKLOG_EXECUTIONS = 2_000
 ORCHESTRATOR_KILLS, KILLED_WORKERS_EXECUTIONS = 10, 100
 COLD_STARTS = 5
+FIXED_LOAD_PER_S, FIXED_LOAD_S = 600, 10.0
 
-MeasureOnDeployment = Callable[[ServerDeployment, int], Awaitable[Figures]]
+MeasureOnDeployment = Callable[[ServerDeployment], Awaitable[Figures]]
 MeasureOnServers = Callable[[BenchmarkServers, int], Awaitable[Figures]]
 
 
@@ -63,6 +67,7 @@ def list_jobs() -> list[BenchmarkJob]:
         *_list_embedded_jobs(),
         *_list_server_jobs(),
         *_list_standalone_jobs(),
+        *list_call_jobs(),
         *list_peer_jobs(),
     ]
 
@@ -70,38 +75,43 @@ def list_jobs() -> list[BenchmarkJob]:
 def _list_embedded_jobs() -> Iterator[BenchmarkJob]:
     for label in STORAGE_MODES:
         for slots in SLOTS:
-            yield _make_embedded_job("diamond", label, slots)
+            yield from _make_embedded_jobs("diamond", label, slots)
         for kind in ("chain", "fan", "graph"):
-            yield _make_embedded_job(kind, label, 4)
+            yield from _make_embedded_jobs(kind, label, 4)
     for kind in ("map", "waiting", "load"):
-        yield _make_embedded_job(kind, "sqlite", 4)
+        yield from _make_embedded_jobs(kind, "sqlite", 4)
 
 
-def _make_embedded_job(kind: str, label: str, slots: int) -> BenchmarkJob:
-    return _make_workload_job(
-        kind, f"{label} x{slots}", partial(_measure_workload_embedded, kind, label, slots)
-    )
+def _make_embedded_jobs(kind: str, label: str, slots: int) -> Iterator[BenchmarkJob]:
+    work = partial(_measure_workload_embedded, kind, label, slots)
+    return _make_workload_jobs(kind, f"{label} x{slots}", work)
 
 
 def _list_server_jobs() -> Iterator[BenchmarkJob]:
     for workers in WORKERS:
         for slots in SLOTS:
-            yield _make_server_job("diamond", workers, slots)
+            yield from _make_server_jobs("diamond", workers, slots)
     for slots in SLOTS:
-        yield _make_server_job("chain", 1, slots)
-        yield _make_server_job("fan", 1, slots)
+        yield from _make_server_jobs("chain", 1, slots)
+        yield from _make_server_jobs("fan", 1, slots)
     for kind in ("graph", "map", "waiting"):
-        yield _make_server_job(kind, 1, 64)
-    yield _make_server_job("load", 2, 64)
+        yield from _make_server_jobs(kind, 1, 64)
+    yield from _make_server_jobs("load", 2, 64)
+    yield _make_job(
+        f"load-{FIXED_LOAD_PER_S} servers 2w x64",
+        partial(
+            _measure_on_deployment,
+            lambda deployment: measure_load_at_rate(deployment, FIXED_LOAD_PER_S, FIXED_LOAD_S),
+            DeploymentLayout(concurrency=64, workers=2),
+        ),
+    )
     for slots in SLOTS:
         layout = DeploymentLayout(concurrency=slots)
-        yield _make_job(
-            f"backlog servers 1w x{slots}", partial(_measure_on_deployment, measure_backlog, layout)
-        )
-        yield _make_job(
-            f"archive-down servers 1w x{slots}",
-            partial(_measure_on_deployment, measure_archive_down, layout),
-        )
+        for name, measure in (("backlog", measure_backlog), ("archive-down", measure_archive_down)):
+            yield _make_job(
+                f"{name} servers 1w x{slots}",
+                partial(_measure_on_deployment, partial(measure, count=BACKLOG_EXECUTIONS), layout),
+            )
     yield _make_job(
         "takeover servers",
         partial(_measure_with_servers, measure_takeovers, ORCHESTRATOR_KILLS),
@@ -113,11 +123,10 @@ def _list_server_jobs() -> Iterator[BenchmarkJob]:
     )
 
 
-def _make_server_job(kind: str, workers: int, slots: int) -> BenchmarkJob:
-    measured = partial(
-        _measure_workload_on_servers, kind, DeploymentLayout(concurrency=slots, workers=workers)
-    )
-    return _make_workload_job(kind, f"servers {workers}w x{slots}", measured)
+def _make_server_jobs(kind: str, workers: int, slots: int) -> Iterator[BenchmarkJob]:
+    layout = DeploymentLayout(concurrency=slots, workers=workers)
+    work = partial(_measure_workload_on_servers, kind, layout)
+    return _make_workload_jobs(kind, f"servers {workers}w x{slots}", work)
 
 
 def _list_standalone_jobs() -> Iterator[BenchmarkJob]:
@@ -133,49 +142,62 @@ def _make_job(
     return BenchmarkJob(name=name, run=lambda: asyncio.run(work()), **flags)
 
 
-def _make_workload_job(
-    kind: str, configuration: str, work: Callable[[], Coroutine[Any, Any, Figures]]
-) -> BenchmarkJob:
+def _make_workload_jobs(
+    kind: str,
+    configuration: str,
+    work: Callable[[FunctionKind], Coroutine[Any, Any, Figures]],
+) -> Iterator[BenchmarkJob]:
+    """Yields a job for sync and one for async functions, or one job if the workload has none."""
     flags = {"is_short": kind in SHORT_WORKLOADS, "is_once": kind in SINGLE_RUN_WORKLOADS}
-    return _make_job(f"{kind} {configuration}", work, **flags)
+    if STANDARD_WORKLOADS[kind].functions is None:
+        yield _make_job(f"{kind} {configuration}", partial(work, "sync"), **flags)
+        return
+    for functions in FUNCTION_KINDS:
+        yield _make_job(f"{kind} {functions} {configuration}", partial(work, functions), **flags)
 
 
-async def _measure_workload_embedded(kind: str, label: str, slots: int) -> Figures:
+async def _measure_workload_embedded(
+    kind: str, label: str, slots: int, functions: FunctionKind
+) -> Figures:
     """Measures a workload, and its floor if it has one."""
-    workload, storage_mode = STANDARD_WORKLOADS[kind], STORAGE_MODES[label]
+    count, storage_mode = STANDARD_WORKLOADS[kind].count, STORAGE_MODES[label]
     if kind not in WORKLOADS:
         measured = await measure_embedded(
-            workload, storage_mode, concurrency=slots, count=workload.count, repetitions=1
+            kind, storage_mode, concurrency=slots, count=count, repetitions=1
         )
         return measured.figures
     async with (
         open_embedded_deployment(storage_mode, slots) as site,
         embedded_floor_for(kind, storage_mode, slots) as floor,
     ):
-        return await measure_with_floor(kind, site, floor, workload.count, settle_nothing)
+        return await measure_with_floor(
+            kind, site, floor, count, settle=settle_nothing, functions=functions
+        )
 
 
-async def _measure_workload_on_servers(kind: str, layout: DeploymentLayout) -> Figures:
+async def _measure_workload_on_servers(
+    kind: str, layout: DeploymentLayout, functions: FunctionKind
+) -> Figures:
     """Measures a workload, and its floor if it has one."""
-    workload = STANDARD_WORKLOADS[kind]
+    count = STANDARD_WORKLOADS[kind].count
     with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         if kind not in WORKLOADS:
-            measured = await measure_on_servers(
-                workload, private, layout, count=workload.count, repetitions=1
-            )
+            measured = await measure_on_servers(kind, private, layout, count=count, repetitions=1)
             return measured.figures
         async with (
             open_server_deployment(private, layout) as site,
             server_floor_for(kind, private, layout) as floor,
         ):
             settle = partial(settle_both, private)
-            return await measure_with_floor(kind, site, floor, workload.count, settle)
+            return await measure_with_floor(
+                kind, site, floor, count, settle=settle, functions=functions
+            )
 
 
 async def _measure_on_deployment(work: MeasureOnDeployment, layout: DeploymentLayout) -> Figures:
     with open_servers(nonce=RandomIdGenerator().nonce()) as private:
         async with open_server_deployment(private, layout) as site:
-            return await work(site, BACKLOG_EXECUTIONS)
+            return await work(site)
 
 
 async def _measure_with_servers(work: MeasureOnServers, count: int) -> Figures:

@@ -31,11 +31,13 @@ class BenchmarkResults:
         return median(values) if values else None
 
     def compute_floor_ratio(self, job: str) -> float | None:
-        """Returns the median rate divided by the median rate of the floor."""
-        rate, floor = (
-            self.compute_median(job, figure) for figure in ("executions_per_s", "floor_per_s")
-        )
-        return None if rate is None or floor is None else rate / floor
+        """Returns the median engine-only rate divided by the median rate of the floor."""
+        return self.compute_ratio(job, "engine_only_per_s", "floor_per_s")
+
+    def compute_ratio(self, job: str, figure: str, other: str) -> float | None:
+        """Returns the ratio of the medians of two figures of a job."""
+        value, base = self.compute_median(job, figure), self.compute_median(job, other)
+        return None if value is None or base is None else value / base
 
     def write(self, path: Path, targets: list[dict[str, Any]]) -> None:
         """Writes the file atomically."""

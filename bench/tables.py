@@ -7,15 +7,16 @@ from bench.peer_jobs import PEER_PREFIX
 from bench.results import BenchmarkResults
 from runnel.bench.report import format_label, format_number
 
-RATIO_FIGURE = "executions_per_s"
+RATIO_FIGURE = "engine_only_per_s"
 NOT_DURABLE = "NOT durable"
 HIGHER_IS_BETTER = frozenset({"executions_per_s"})
 LOWER_IS_BETTER = frozenset({"edge_ms_p50", "edge_ms_p99", "fan_1000_s"})
 WORKLOAD_NOTE = """\
-Diamonds, chains, fans, maps and graphs of Runnel measure the engine alone: their nodes call `noop`,
-which has no arguments and no result. Nodes of peers take and return an integer, and their client
-fetches the last result. So a peer does more work per node, and a ratio to a peer shows only the
-order of magnitude.
+The nodes of `sync` and `async` jobs are decorated functions. Like the nodes of peers, they take and
+return integers, and the client fetches and checks the last result. A figure whose name begins with
+`engine only` is of nodes that call `noop`, which has no arguments and no result. The jobs `graph`,
+`map`, `waiting`, `load`, `backlog` and `archive-down` are engine only as well. Only an engine-only
+rate is compared with its floor, and only functions are compared with peers.
 """
 
 

@@ -55,6 +55,10 @@ class ScriptedServer:
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _answers: dict[str, list[ScriptedAnswer]] = field(default_factory=lambda: defaultdict(list))
 
+    @property
+    def open_connections(self) -> int:
+        return len(self._writers)
+
     def url(self, path: str = "/", *, host: str = LOOPBACK) -> str:
         return f"http://{host}:{self.port}{path}"
 
@@ -86,8 +90,9 @@ class ScriptedServer:
         except ConnectionError:
             self.client_left.set()
         finally:
-            self._writers.discard(writer)
             writer.close()
+            await writer.wait_closed()
+            self._writers.discard(writer)
 
     def _next(self, path: str) -> ScriptedAnswer:
         answers = self._answers.get(path) or [make_answer(404, b"no such thing")]

@@ -15,26 +15,32 @@ from bench.floors.redis_connection import FloorConfig
 from bench.floors.workloads import WORKLOADS, Floor
 from runnel.bench.deployment import BenchmarkDeployment
 from runnel.bench.figures import Figures
+from runnel.bench.functions import FunctionKind
 from runnel.bench.report import warm_up
 from runnel.bench.runs import StorageMode
 from runnel.bench.servers import BenchmarkServers, DeploymentLayout, remove_traces, settle
-from runnel.bench.workloads import STANDARD_WORKLOADS
+from runnel.bench.workloads import measure_workload
 from runnel.engine.clock import RealClock
 
 Settle: TypeAlias = Callable[[], Awaitable[None]]
 
 
 async def measure_with_floor(
-    workload: str, site: BenchmarkDeployment, floor: Floor, count: int, settle: Settle
+    workload: str,
+    site: BenchmarkDeployment,
+    floor: Floor,
+    count: int,
+    *,
+    settle: Settle,
+    functions: FunctionKind = "sync",
 ) -> Figures:
     """Returns the engine's figures and `floor_per_s`; `settle` waits for unfinished archiving.
 
-    Both are warmed up: the engine with 100 diamonds, the floor with a tenth of its executions.
+    Both are warmed up: the engine with diamonds, the floor with a tenth of its executions.
     """
     await warm_up(site)
     await warm_up_floor(workload, floor, count)
-    await settle()
-    figures = await STANDARD_WORKLOADS[workload].run(site, count)
+    figures = await measure_workload(workload, site, count, functions=functions, settle=settle)
     await settle()
     floor_per_s = await WORKLOADS[workload].execute(floor, count, site.clock)
     return {**figures, "floor_per_s": floor_per_s}

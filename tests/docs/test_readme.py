@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.benchmark_figures import check_cells
 from tests.docs.console import commands_of, matches
 from tests.docs.page_commands import PageCommands
 from tests.docs.test_examples import NAMES, session_of
@@ -18,12 +19,12 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The engines in the README table, with their names in bench/results.md.
 JOBS = {
-    "Runnel, SQLite": "sqlite x4",
+    "Runnel, SQLite": "sync sqlite x4",
     "DBOS, SQLite with WAL": "peer dbos-sqlite-wal",
-    "Runnel, SQLite, `power`": "sqlite-power x4",
+    "Runnel, SQLite, `power`": "sync sqlite-power x4",
     "DBOS, SQLite as it comes": "peer dbos-sqlite",
     "DBOS, PostgreSQL": "peer dbos-postgres",
-    "Runnel, Redis and PostgreSQL": "servers 1w x4",
+    "Runnel, Redis and PostgreSQL": "sync servers 1w x4",
     "Celery, Redis": "peer celery",
     "Temporal, development server": "peer temporal",
 }
@@ -144,23 +145,12 @@ def test_the_picture_is_what_the_command_draws(tmp_path: Path, program_forks: Pa
     assert matches(graph.printed, done.out), done.out
 
 
-def read_medians() -> dict[str, str]:
-    """Returns the medians of bench/results.md by job and figure."""
-    text = (ROOT / "bench/results.md").read_text(encoding="utf-8")
-    section = text.partition("## Figures")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|", section, re.MULTILINE)
-    return {f"{job}: {figure}": median for job, figure, median in rows}
-
-
 @pytest.mark.parametrize(("engine", "job"), JOBS.items())
 def test_the_figures_of_an_engine_are_those_of_the_last_benchmark(engine: str, job: str) -> None:
-    medians = read_medians()
     (row,) = [line for line in README.splitlines() if line.startswith(f"| {engine} |")]
 
-    shown = [float(cell.replace(",", "")) for cell in row.strip("|").split("|")[2:]]
-
-    measured = [medians[f"{workload} {job}: {figure}"] for workload, figure in WORKLOADS.items()]
-    assert shown == [pytest.approx(float(text.replace(",", "")), rel=0.005) for text in measured]
+    figures = [f"{workload} {job}: {figure}" for workload, figure in WORKLOADS.items()]
+    check_cells(row.strip("|").split("|")[2:], figures)
 
 
 def test_both_commands_are_make_targets_and_ci_calls_the_second() -> None:

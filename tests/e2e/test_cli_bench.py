@@ -20,7 +20,7 @@ from tests.servers import require_binary
 from tests.waiting import wait_until
 
 # The executions that a benchmark runs before it measures.
-WARM_UP_EXECUTIONS = 120
+WARM_UP_EXECUTIONS = 320
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -49,6 +49,7 @@ def run_bench(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 def check_rates(result: dict[str, Any]) -> None:
     assert result["executions_per_s"] > 0
     assert result["nodes_per_s"] == pytest.approx(4 * result["executions_per_s"])
+    assert result["engine_only_per_s"] > 0
 
 
 def test_json_is_one_object_with_rates_and_settings(
@@ -61,6 +62,15 @@ def test_json_is_one_object_with_rates_and_settings(
     assert result["settings"]["durability"] == "process"
     assert result["settings"]["concurrency"] == 4
     assert list(tmp_path.iterdir()) == []
+
+
+def test_async_functions_are_measured_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--backend", "memory", "--count", "20", "--functions", "async")
+
+    result = run_bench(capsys, *arguments)
+
+    check_rates(result)
+    assert result["settings"]["functions"] == "async"
 
 
 def test_private_servers_are_started_when_none_are_named(
@@ -147,6 +157,7 @@ def test_without_json_a_table_is_printed(capsys: pytest.CaptureFixture[str]) -> 
     assert code == 0, err
     assert "executions per second" in out
     assert "nodes per second" in out
+    assert "engine only per second" in out
     assert "diamond on memory: 10 executions" in err
 
 

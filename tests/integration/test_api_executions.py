@@ -196,6 +196,30 @@ async def test_a_wait_ends_when_the_execution_does(api: ApiUnderTest) -> None:
     assert execution["status"] == "COMPLETED"
 
 
+async def test_a_run_that_waits_answers_with_the_final_execution(api: ApiUnderTest) -> None:
+    await api.post("/v1/workflows", HELLO)
+    body = {"input": {"name": "Ada"}}
+
+    ended = await api.post("/v1/workflows/hello/run?wait=30", body)
+    repeated = await api.post(
+        "/v1/workflows/hello/run?wait=30", body, headers={"Idempotency-Key": "k"}
+    )
+    again = await api.post(
+        "/v1/workflows/hello/run?wait=30", body, headers={"Idempotency-Key": "k"}
+    )
+
+    assert (ended["status"], ended["output"]) == ("COMPLETED", {"said": "Hello Ada!"})
+    assert repeated["execution_id"] == again["execution_id"] != ended["execution_id"]
+
+
+async def test_a_run_that_waits_answers_after_its_time(api: ApiUnderTest) -> None:
+    await api.post("/v1/workflows", WAITING)
+
+    early = await api.post("/v1/workflows/waiting/run?wait=0.01")
+
+    assert early["status"] in {"PENDING", "RUNNING"}
+
+
 async def test_a_waiting_request_is_answered_when_the_server_stops(local: ApiUnderTest) -> None:
     await local.post("/v1/workflows", WAITING)
     execution_id = (await local.post("/v1/workflows/waiting/run"))["execution_id"]

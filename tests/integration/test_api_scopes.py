@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runnel.api.app import PATH_PREFIXES
+from runnel.api.resource_router import PATH_PREFIXES
 from runnel.settings.model import Settings
 from runnel.views.token import Scope
 from tests.api import ApiUnderTest, open_api

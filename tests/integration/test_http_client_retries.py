@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from runnel import Client
+from runnel.authoring.documents import read_document
+from runnel.core.values import Json
 from runnel.errors import (
     InputError,
     NoServerError,
@@ -145,6 +147,85 @@ async def test_a_long_retry_after_is_raised_at_once(
     with pytest.raises(TooManyRequestsError) as caught:
         await client.history("01x")
     assert (caught.value.most, len(scripted.requests)) == (60, 1)
+
+
+VIEW = {
+    "execution_id": "01x",
+    "workflow": "report",
+    "version": 1,
+    "output": 7,
+    "error": None,
+    "nodes": {},
+    "input": {},
+    "created_at": "2026-01-31T09:30:00.250Z",
+    "started_at": None,
+    "finished_at": None,
+    "parent_id": None,
+    "rerun_of": None,
+    "labels": {},
+}
+WAIT = "/v1/executions/01x/wait"
+
+
+def make_view(status: str) -> ScriptedAnswer:
+    return make_json_answer(json.dumps({**VIEW, "status": status}).encode())
+
+
+@pytest.mark.parametrize("first", [AWAY, BUSY, GATEWAY, BROKEN], ids=["503", "429", "502", "cut"])
+async def test_a_run_is_one_request_which_is_retried_with_the_same_key(
+    scripted: ScriptedServer, client: Client, first: ScriptedAnswer
+) -> None:
+    scripted.says(RUN, first, make_view("COMPLETED"))
+
+    assert (await client.run("report")).output == 7
+    keys = {request.headers["idempotency-key"] for request in scripted.requests}
+    assert (len(scripted.requests), len(keys)) == (2, 1)
+    assert {request.target for request in scripted.requests} == {f"{RUN}?wait=30.000"}
+
+
+async def test_workflows_that_are_run_in_turn_are_stored_once_each(
+    scripted: ScriptedServer, client: Client
+) -> None:
+    node: Json = {"id": "a", "handler": "input"}
+    flows = [read_document({"name": name, "nodes": [node]}, source=name) for name in ("one", "two")]
+    stored = [
+        {"name": flow.name, "version": 1, "workflow_definition_id": "h", "nodes": 1}
+        for flow in flows
+    ]
+    answers = [make_json_answer(json.dumps(view).encode(), 201) for view in stored]
+    scripted.says("/v1/workflows", *answers)
+    for flow in flows:
+        scripted.says(f"/v1/workflows/{flow.name}/run", make_view("COMPLETED"))
+
+    for flow in (*flows, *flows):
+        await client.run(flow)
+
+    paths = [request.target.partition("?")[0] for request in scripted.requests]
+    runs = ["/v1/workflows/one/run", "/v1/workflows/two/run"]
+    assert paths == ["/v1/workflows", runs[0], "/v1/workflows", runs[1], *runs]
+
+
+@pytest.mark.parametrize("first", [make_view("RUNNING"), BEGUN], ids=["long", "earlier server"])
+async def test_a_run_continues_to_wait_if_its_first_answer_is_not_final(
+    scripted: ScriptedServer, client: Client, first: ScriptedAnswer
+) -> None:
+    scripted.says(RUN, first)
+    scripted.says(WAIT, make_view("RUNNING"), make_view("COMPLETED"))
+
+    assert (await client.run("report")).output == 7
+    paths = [request.target.partition("?")[0] for request in scripted.requests]
+    assert paths == [RUN, WAIT, WAIT]
+
+
+async def test_a_run_that_is_not_final_in_time_is_reported_with_its_timeout(
+    scripted: ScriptedServer, client: Client
+) -> None:
+    scripted.says(RUN, make_view("RUNNING"))
+    scripted.says(WAIT, make_view("RUNNING"))
+
+    with pytest.raises(TimeoutError, match=r"execution 01x is not final after 0\.01 s"):
+        await client.run("report", timeout_s=0.01)
+    assert scripted.requests[0].target == f"{RUN}?wait=0.010"
 
 
 async def test_readiness_names_the_part_that_is_not_ready(

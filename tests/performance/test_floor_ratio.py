@@ -24,11 +24,11 @@ from bench.floors.workloads import Floor, execute_at_once
 from runnel.app.private_servers.guardian import list_children
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
-from runnel.bench.deployment import BenchmarkDeployment
+from runnel.bench.deployment import BenchmarkDeployment, EngineOnlyWork, run_all
 from runnel.bench.machine import read_cpu_s
 from runnel.bench.runs import StorageMode, open_embedded_deployment
 from runnel.bench.servers import BenchmarkServers, DeploymentLayout, open_server_deployment
-from runnel.bench.workloads import measure_diamonds
+from runnel.bench.workflows import build_diamond
 
 pytestmark = pytest.mark.slow
 
@@ -74,9 +74,10 @@ async def check_ratio(
     settle: Settle = settle_nothing,
 ) -> None:
     await settle()
+    work = EngineOnlyWork(build_diamond())
     engines, floors = [], []
     for _ in range(TURNS):
-        engines.append(await measure_cost(measure_diamonds(site, count), count, settle))
+        engines.append(await measure_cost(run_all(site, work, count), count, settle))
         floor_work = execute_at_once(floor, FLOOR_FACTOR * count, site.clock)
         floors.append(await measure_cost(floor_work, FLOOR_FACTOR * count, settle))
     processor_ratio, elapsed_ratio = (

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Callable
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -17,6 +17,7 @@ from runnel.api.problems import (
     handle_invalid_request,
     handle_runnel_error,
 )
+from runnel.api.resource_router import PATH_PREFIXES
 from runnel.api.responses import make_openapi_builder
 from runnel.api.routes import (
     dead_letters,
@@ -42,8 +43,6 @@ from runnel.ports import Backend
 from runnel.settings.model import Settings
 from runnel.telemetry.metrics import MetricsTelemetry
 
-# Every path exists under both prefixes; "/api" is the prefix of earlier systems.
-PATH_PREFIXES = ("/v1", "/api")
 # The order matters, because a path with a parameter would also match paths of a later router.
 RESOURCES = (
     triggers.webhook_routes,
@@ -57,9 +56,9 @@ RESOURCES = (
     dead_letters.routes,
     operations.routes,
     tokens.routes,
+    operations.health_routes,
+    operations.metrics_routes,
 )
-# Routers whose paths have no prefix.
-UNVERSIONED = (operations.health_routes, operations.metrics_routes)
 
 
 def build_app(app_state: AppState, access_control: AccessControl) -> FastAPI:
@@ -72,15 +71,11 @@ def build_app(app_state: AppState, access_control: AccessControl) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.app_state = app_state
-    views = [view for resource in (*RESOURCES, *UNVERSIONED) for view in resource.views]
+    views = [view for resource in RESOURCES for view in resource.views]
     app.openapi = make_openapi_builder(app, views)  # type: ignore[method-assign]  # as FastAPI documents it
-    routes = APIRouter()
+    # Without `include_router`, which compares each request with several layers of routers.
     for resource in RESOURCES:
-        routes.include_router(resource.api_router)
-    for prefix in PATH_PREFIXES:
-        app.include_router(routes, prefix=prefix, include_in_schema=prefix == PATH_PREFIXES[0])
-    for resource in UNVERSIONED:
-        app.include_router(resource.api_router)
+        app.router.routes.extend(resource.api_router.routes)
     app.add_exception_handler(RunnelError, handle_runnel_error)
     app.add_exception_handler(HTTPException, handle_http_error)
     app.add_exception_handler(ClientDisconnect, handle_disconnect)

@@ -136,6 +136,7 @@ EnumValue: TypeAlias = Annotated[T, Field(strict=False)]
 # Parameters that several routes use.
 
 LIMIT_MAX = 500
+WAIT_S_MAX = 60.0
 
 ExecutionIdParam: TypeAlias = Annotated[
     ExecutionId,

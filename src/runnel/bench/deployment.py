@@ -2,13 +2,15 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import runnel
 from runnel.app.stores import StoreSession
+from runnel.bench.functions import FUNCTION_WORKFLOWS, FunctionKind
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
@@ -35,6 +37,17 @@ class WrongEndError(RunnelError):
     def __init__(self, execution_id: ExecutionId, state: ExecutionState) -> None:
         super().__init__(
             f"execution {execution_id} ended as {state}, not as COMPLETED: nothing was measured"
+        )
+
+
+class WrongResultError(RunnelError):
+    """Raised if a measured execution returned a wrong result, so that its time is not reported."""
+
+    code = "wrong_result"
+
+    def __init__(self, execution_id: ExecutionId, result: object, *, expected: object) -> None:
+        super().__init__(
+            f"execution {execution_id} returned {result}, not {expected}: nothing was measured"
         )
 
 
@@ -71,38 +84,97 @@ def check_completed(execution_id: ExecutionId, state: ExecutionState) -> None:
         raise WrongEndError(execution_id, state)
 
 
-async def run_all(deployment: BenchmarkDeployment, workflow: Workflow, count: int) -> float:
+RunExecution: TypeAlias = Callable[[int], Awaitable[float]]
+"""Runs the execution with a number; returns the monotonic time of its end."""
+
+
+class MeasuredWork(Protocol):
+    """Executions of one workflow, as a benchmark runs them."""
+
+    @property
+    def node_count(self) -> int: ...
+
+    def open(
+        self, deployment: BenchmarkDeployment, *, pause_s: float = 0.0
+    ) -> AbstractAsyncContextManager[RunExecution]:
+        """Yields a function that runs one execution; it may notice an end up to `pause_s` late."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOnlyWork:
+    """Executions whose nodes do nothing, and whose result is not read."""
+
+    workflow: Workflow
+    input: Json = None
+
+    @property
+    def node_count(self) -> int:
+        return len(self.workflow.nodes)
+
+    @asynccontextmanager
+    async def open(
+        self, deployment: BenchmarkDeployment, *, pause_s: float = 0.0
+    ) -> AsyncIterator[RunExecution]:
+        async with deployment.watch_completions(pause_s=pause_s) as waiter:
+
+            async def run(_number: int) -> float:
+                execution_id = await deployment.client.submit(self.workflow, self.input)
+                return await waiter.wait_until_completed(execution_id)
+
+            yield run
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionWork:
+    """Executions of decorated functions, run as `runnel.run` does; each result is checked.
+
+    The input of an execution is its number.
+    """
+
+    kind: FunctionKind
+    shape: str
+
+    @property
+    def node_count(self) -> int:
+        return len(FUNCTION_WORKFLOWS[self.kind][self.shape].flow.to_workflow().nodes)
+
+    @asynccontextmanager
+    async def open(
+        self, deployment: BenchmarkDeployment, *, pause_s: float = 0.0
+    ) -> AsyncIterator[RunExecution]:
+        flow, compute_result = FUNCTION_WORKFLOWS[self.kind][self.shape]
+
+        async def run(number: int) -> float:
+            client = deployment.client
+            execution_id = await client.submit(flow.to_workflow(), flow.bind((number,), {}))
+            header, output = await client.wait_for_output(execution_id)
+            check_completed(execution_id, header.state)
+            result = flow.decode_result(output)
+            ended = deployment.clock.monotonic()
+            if result != compute_result(number):
+                raise WrongResultError(execution_id, result, expected=compute_result(number))
+            return ended
+
+        yield run
+
+
+async def run_all(deployment: BenchmarkDeployment, work: MeasuredWork, count: int) -> float:
     """Submits all executions at once; returns the seconds from the first submit to the last end."""
-    async with deployment.watch_completions(pause_s=FEED_PAUSE_S) as ends:
+    async with work.open(deployment, pause_s=FEED_PAUSE_S) as run:
         started = deployment.clock.monotonic()
-        ids = await asyncio.gather(*[deployment.client.submit(workflow) for _ in range(count)])
-        ended = await asyncio.gather(*map(ends.wait_until_completed, ids))
+        ended = await asyncio.gather(*map(run, range(count)))
     return max(ended) - started
 
 
-async def run_one(
-    deployment: BenchmarkDeployment, workflow: Workflow, input_: Json = None
-) -> float:
-    """Runs one execution; returns the seconds from its submit to its end."""
-    async with deployment.watch_completions() as ends:
-        started = deployment.clock.monotonic()
-        return (
-            await ends.wait_until_completed(await deployment.client.submit(workflow, input_))
-            - started
-        )
-
-
 async def run_sequentially(
-    deployment: BenchmarkDeployment, workflow: Workflow, count: int
+    deployment: BenchmarkDeployment, work: MeasuredWork, count: int
 ) -> list[float]:
     """Runs one execution after another; returns the duration of each in seconds."""
-    async with deployment.watch_completions() as ends:
+    async with work.open(deployment) as run:
         seconds = []
-        for _ in range(count):
+        for number in range(count):
             started = deployment.clock.monotonic()
-            seconds.append(
-                await ends.wait_until_completed(await deployment.client.submit(workflow)) - started
-            )
+            seconds.append(await run(number) - started)
     return seconds
 
 

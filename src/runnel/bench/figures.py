@@ -22,6 +22,20 @@ def summarize_latency(name: str, seconds: Sequence[float]) -> Figures:
     }
 
 
+_ENGINE_ONLY_NAMES = {
+    "executions_per_s": "engine_only_per_s",
+    "nodes_per_s": "engine_only_nodes_per_s",
+}
+
+
+def name_engine_only(figures: Mapping[str, float]) -> Figures:
+    """Renames the rates of nodes that do nothing.
+
+    `executions_per_s` and `nodes_per_s` are always rates of functions that compute a result.
+    """
+    return {_ENGINE_ONLY_NAMES.get(name, name): value for name, value in figures.items()}
+
+
 def compute_medians(runs: Sequence[Mapping[str, float]]) -> Figures:
     """Returns the median of each figure that every run has."""
     names = [name for name in runs[0] if all(name in run for run in runs)]

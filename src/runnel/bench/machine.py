@@ -6,11 +6,12 @@ The figures of processes come from /proc. Systems without /proc have no such fig
 import os
 import platform
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import runnel
+from runnel.bench.figures import Figures
 
 PROC = Path("/proc")
 PACKAGES = {"msgspec": "msgspec", "redis-py": "redis", "hiredis": "hiredis", "asyncpg": "asyncpg"}
@@ -29,6 +30,22 @@ def read_peak_mb(pid: int | str = "self") -> float | None:
 def read_cpu_s(pids: Iterable[int]) -> float:
     """Returns the sum of the user and system time of the processes, in seconds."""
     return sum(map(_read_process_cpu_s, pids))
+
+
+def read_cpu_by_role(pids: Mapping[str, Sequence[int]]) -> Figures:
+    """Returns the processor time of the processes of each role, in seconds."""
+    return {role: read_cpu_s(role_pids) for role, role_pids in pids.items()}
+
+
+def read_memory_by_role(pids: Mapping[str, Sequence[int]], *, is_peak: bool = False) -> Figures:
+    """Returns the memory of the largest process of each role in MB; nothing without /proc."""
+    read = read_peak_mb if is_peak else read_resident_mb
+    figures: Figures = {}
+    for role, role_pids in pids.items():
+        known = [megabytes for megabytes in map(read, role_pids) if megabytes is not None]
+        if known:
+            figures[role] = max(known)
+    return figures
 
 
 def _read_process_cpu_s(pid: int) -> float:

@@ -6,11 +6,17 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from runnel.bench.deployment import BenchmarkDeployment, run_all
+from runnel.bench.deployment import (
+    BenchmarkDeployment,
+    EngineOnlyWork,
+    FunctionWork,
+    run_all,
+)
 from runnel.bench.figures import Figures, compute_medians, compute_spreads
+from runnel.bench.functions import FUNCTION_KINDS, FunctionKind
 from runnel.bench.machine import describe_machine
 from runnel.bench.workflows import build_diamond
-from runnel.bench.workloads import STANDARD_WORKLOADS, BenchmarkWorkload
+from runnel.bench.workloads import STANDARD_WORKLOADS, measure_workload
 from runnel.errors import InputError
 from runnel.settings.model import Durability
 from runnel.settings.variables import hide_password
@@ -25,6 +31,9 @@ SPECIAL_WORKLOADS = {
     "takeover": (5, "kills", "time from the kill of an orchestrator until another owns its work"),
     "archive": (2_000, "executions", "diamonds while PostgreSQL is stopped; archived afterwards"),
 }
+FUNCTION_WORKLOADS = tuple(
+    name for name, workload in STANDARD_WORKLOADS.items() if workload.functions is not None
+)
 WORKLOAD_NAMES = (*STANDARD_WORKLOADS, *SPECIAL_WORKLOADS)
 SERVER_WORKLOADS = frozenset({"takeover", "archive"})
 # The maximum values of options. All executions are in memory at once, and each worker is a process.
@@ -47,8 +56,14 @@ class BenchmarkRequest(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     count_unit: str
     repetitions: int
+    functions: FunctionKind = "sync"
     redis_url: str | None = None
     postgres_url: str | None = None
+
+    @property
+    def has_functions(self) -> bool:
+        """Returns whether the workload measures decorated functions too."""
+        return self.workload in FUNCTION_WORKLOADS
 
     @property
     def description(self) -> str:
@@ -66,6 +81,7 @@ class BenchmarkOptions(msgspec.Struct, frozen=True, kw_only=True):
     workers: int | None = None
     count: int | None = None
     repetitions: int | None = None
+    functions: str | None = None
     redis_url: str | None = None
     postgres_url: str | None = None
 
@@ -95,6 +111,7 @@ def build_request(workload: str, options: BenchmarkOptions) -> BenchmarkRequest:
         count=options.count or count,
         count_unit=count_unit,
         repetitions=options.repetitions or repetitions,
+        functions=_choose_functions(workload, options.functions),
         redis_url=options.redis_url,
         postgres_url=options.postgres_url,
     )
@@ -140,6 +157,18 @@ def _choose_durability(backend: BenchmarkBackend, name: str | None) -> Durabilit
     return durability
 
 
+def _choose_functions(workload: str, name: str | None) -> FunctionKind:
+    if name is None:
+        return "sync"
+    if workload not in FUNCTION_WORKLOADS:
+        names = ", ".join(FUNCTION_WORKLOADS)
+        raise InputError(f"--functions: only {names} run functions, not '{workload}'")
+    if name not in FUNCTION_KINDS:
+        raise InputError(f"--functions: expected sync or async, got '{name}'")
+    functions: FunctionKind = msgspec.convert(name, FunctionKind)
+    return functions
+
+
 def _check_urls(workload: str, backend: BenchmarkBackend, options: BenchmarkOptions) -> None:
     urls = {"--redis-url": options.redis_url, "--postgres-url": options.postgres_url}
     named = [option for option, url in urls.items() if url is not None]
@@ -156,7 +185,7 @@ def _check_urls(workload: str, backend: BenchmarkBackend, options: BenchmarkOpti
 # Runs a workload repeatedly on a deployment.
 
 WARMUP_EXECUTIONS = 100
-RATE_FIGURE = "executions_per_s"
+RATE_FIGURE, ENGINE_ONLY_FIGURE = "executions_per_s", "engine_only_per_s"
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,28 +200,31 @@ async def _settle_at_once() -> None:
 
 
 async def measure(
-    workload: BenchmarkWorkload,
+    workload: str,
     deployment: BenchmarkDeployment,
     *,
     count: int,
     repetitions: int,
+    functions: FunctionKind,
     settle: Callable[[], Awaitable[None]] = _settle_at_once,
 ) -> Measured:
     """Repeats the workload and returns the medians and spreads of its figures.
 
     `settle` waits for background work after a run, so that the next run is not slowed down.
     """
-    runs: list[Figures] = []
     await warm_up(deployment)
-    for _ in range(repetitions):
-        await settle()
-        runs.append(await workload.run(deployment, count))
+    runs = [
+        await measure_workload(workload, deployment, count, functions=functions, settle=settle)
+        for _ in range(repetitions)
+    ]
     return summarize_runs(runs)
 
 
 async def warm_up(deployment: BenchmarkDeployment) -> None:
-    """Runs WARMUP_EXECUTIONS diamonds."""
-    await run_all(deployment, build_diamond(), WARMUP_EXECUTIONS)
+    """Runs WARMUP_EXECUTIONS diamonds of sync functions, of async functions, and engine only."""
+    for kind in FUNCTION_KINDS:
+        await run_all(deployment, FunctionWork(kind, "diamond"), WARMUP_EXECUTIONS)
+    await run_all(deployment, EngineOnlyWork(build_diamond()), WARMUP_EXECUTIONS)
 
 
 def summarize_runs(runs: list[Figures]) -> Measured:
@@ -215,13 +247,15 @@ _UNIT_PATTERNS = (
 def build_document(request: BenchmarkRequest, measured: Measured) -> dict[str, Any]:
     """Returns the output of `runnel bench --json`.
 
-    A rate that the workload does not measure is null.
+    `executions_per_s` is the rate of decorated functions, and `engine_only_per_s` that of nodes
+    that do nothing. A rate that the workload does not measure is null.
     """
     return {
         "workload": request.workload,
         "backend": request.backend,
         "executions_per_s": measured.figures.get(RATE_FIGURE),
         "nodes_per_s": measured.figures.get("nodes_per_s"),
+        "engine_only_per_s": measured.figures.get(ENGINE_ONLY_FIGURE),
         "figures": measured.figures,
         "spread": measured.spread,
         "settings": describe_settings(request),
@@ -238,6 +272,8 @@ def describe_settings(request: BenchmarkRequest) -> dict[str, Any]:
         "concurrency": request.concurrency,
         "repetitions": request.repetitions,
     }
+    if request.has_functions:
+        settings["functions"] = request.functions
     if request.backend == "sqlite":
         settings["durability"] = request.durability
     if request.backend == "redis":
@@ -272,7 +308,7 @@ def format_rows(measured: Measured) -> list[Sequence[str]]:
 
 
 def order_figures(measured: Measured) -> list[tuple[str, float]]:
-    first = (RATE_FIGURE, "nodes_per_s")
+    first = (RATE_FIGURE, "nodes_per_s", ENGINE_ONLY_FIGURE)
     figures: Mapping[str, float] = measured.figures
     rates = [(name, figures[name]) for name in first if name in figures]
     return [*rates, *((name, value) for name, value in figures.items() if name not in first)]

@@ -15,9 +15,9 @@ from runnel.app.embedded_engine import EmbeddedEngine, run_engine
 from runnel.app.wiring import build_engine, build_memory_engine
 from runnel.bench.deployment import CompletionWaiter, check_completed, clean_environment
 from runnel.bench.figures import Figures
+from runnel.bench.functions import FunctionKind
 from runnel.bench.report import Measured, measure
 from runnel.bench.workflows import handlers
-from runnel.bench.workloads import BenchmarkWorkload
 from runnel.client.store_client import StoreClient
 from runnel.core.ids import ExecutionId
 from runnel.errors import ServerFailedError
@@ -81,15 +81,18 @@ async def open_embedded_deployment(
 
 
 async def measure_embedded(
-    workload: BenchmarkWorkload,
+    workload: str,
     storage_mode: StorageMode,
     *,
     concurrency: int,
     count: int,
     repetitions: int,
+    functions: FunctionKind = "sync",
 ) -> Measured:
     async with open_embedded_deployment(storage_mode, concurrency) as deployment:
-        return await measure(workload, deployment, count=count, repetitions=repetitions)
+        return await measure(
+            workload, deployment, count=count, repetitions=repetitions, functions=functions
+        )
 
 
 # The time of `runnel run` of three nodes, from the start of the process to its exit.

@@ -10,6 +10,7 @@ from statistics import median
 from runnel.backends.postgres.migrations import quote_identifier
 from runnel.bench.deployment import FEED_PAUSE_S
 from runnel.bench.figures import Figures
+from runnel.bench.functions import FunctionKind
 from runnel.bench.report import BenchmarkRequest, Measured, measure, summarize_runs
 from runnel.bench.servers import (
     BenchmarkServers,
@@ -20,26 +21,27 @@ from runnel.bench.servers import (
     settle,
 )
 from runnel.bench.workflows import build_diamond, build_napping_diamond
-from runnel.bench.workloads import BenchmarkWorkload
 from runnel.core.ids import ExecutionId
 from runnel.errors import BrokenInvariantError
 from runnel.ports.clock import Clock
 
 
 async def measure_on_servers(
-    kind: BenchmarkWorkload,
+    workload: str,
     servers: BenchmarkServers,
     layout: DeploymentLayout,
     *,
     count: int,
     repetitions: int,
+    functions: FunctionKind = "sync",
 ) -> Measured:
     async with open_server_deployment(servers, layout) as deployment:
         return await measure(
-            kind,
+            workload,
             deployment,
             count=count,
             repetitions=repetitions,
+            functions=functions,
             settle=partial(settle, servers),
         )
 
@@ -159,8 +161,8 @@ async def measure_archive_down(deployment: ServerDeployment, count: int) -> Figu
     started = deployment.clock.monotonic()
     missing = await _count_missing(deployment.servers, ids, deployment.clock)
     return {
-        "executions_per_s": count / seconds,
-        "nodes_per_s": DIAMOND_NODES * count / seconds,
+        "engine_only_per_s": count / seconds,
+        "engine_only_nodes_per_s": DIAMOND_NODES * count / seconds,
         "caught_up_s": deployment.clock.monotonic() - started,
         "lost": float(missing),
     }

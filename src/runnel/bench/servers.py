@@ -23,6 +23,7 @@ from runnel.backends.redis.connection_pool import RedisConnectionPool
 from runnel.backends.redis.options import RedisOptions
 from runnel.bench.deployment import (
     CompletionWaiter,
+    EngineOnlyWork,
     FeedCompletionWaiter,
     clean_environment,
     run_all,
@@ -277,7 +278,10 @@ class ProcessFleet:
 
 # A deployment with the orchestrators and workers of the command `runnel`.
 
-WORKER_COMMAND: Sequence[str] = ("runnel", "worker", "--app", "runnel.bench.workflows:handlers")
+WORKER_COMMAND: Sequence[str] = (
+    *("runnel", "worker"),
+    *("--app", "runnel.bench.workflows:handlers", "--app", "runnel.bench.functions"),
+)
 ORCHESTRATOR_COMMAND: Sequence[str] = ("runnel", "orchestrator")
 POLL_INTERVAL_S = 0.02
 START_TIMEOUT_S = 30.0
@@ -364,7 +368,7 @@ async def open_server_deployment(
                     [pid for name, pid in fleet.pids().items() if name.startswith("orch")]
                 )
                 async with fleet.watch(stores.clock):
-                    await run_all(deployment, build_diamond(), WARMUP_EXECUTIONS)
+                    await run_all(deployment, EngineOnlyWork(build_diamond()), WARMUP_EXECUTIONS)
                     yield deployment
         finally:
             if not servers.is_private:

@@ -1,4 +1,4 @@
-"""The measured workflows and their handlers. The handlers do nothing.
+"""The engine-only workflows and their handlers. The handlers do nothing.
 
 A worker loads the handlers with `--app runnel.bench.workflows:handlers`.
 """

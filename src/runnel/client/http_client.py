@@ -126,6 +126,10 @@ DEFAULT_RETRIES = 4
 IDS_PER_LOOKUP = 200
 
 
+# The workflows whose versions a client remembers. It holds them, so that their ids stay unique.
+STORED_WORKFLOWS_MAX = 100
+
+
 class _KnownWorkflow(NamedTuple):
     source: WorkflowSource
     name: str
@@ -170,7 +174,7 @@ class HttpClient:
         self.many = HttpBulk(self.transport)
         self.library = HttpWorkflows(self.transport)
         self.values = HttpValues(self.transport)
-        self._stored: _KnownWorkflow | None = None
+        self._stored: dict[int, _KnownWorkflow] = {}
         self._storing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -311,15 +315,19 @@ class HttpClient:
         WorkflowFailedError if the execution fails or is cancelled. Raises TimeoutError after
         `timeout_s`, while the execution continues.
         """
-        execution_id = await self.submit(
+        deadline = self._make_deadline(timeout_s)
+        request = await self._build_run_request(
             workflow,
             input,
             labels=labels,
             priority=priority,
             version=version,
             idempotency_key=idempotency_key,
+            wait_s=LONG_POLL_S if timeout_s is None else max(0.0, min(LONG_POLL_S, timeout_s)),
         )
-        view = await self.wait(execution_id, timeout_s=timeout_s)
+        view = await self._wait_in_request(request)
+        if not isinstance(view, ExecutionView) or view.status not in FINAL_EXECUTION_STATES:
+            view = await self._wait_until(deadline, view.execution_id, timeout_s)
         if view.status is not ExecutionState.COMPLETED:
             raise WorkflowFailedError(
                 view.execution_id, view.workflow, status=view.status, error=view.error
@@ -367,7 +375,14 @@ class HttpClient:
 
         Raises TimeoutError after `timeout_s`.
         """
-        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        return await self._wait_until(self._make_deadline(timeout_s), execution_id, timeout_s)
+
+    def _make_deadline(self, timeout_s: float | None) -> float | None:
+        return None if timeout_s is None else self._clock.monotonic() + timeout_s
+
+    async def _wait_until(
+        self, deadline: float | None, execution_id: str, timeout_s: float | None
+    ) -> ExecutionView:
         path = _build_path(execution_id, "/wait")
         while True:
             remaining_s = LONG_POLL_S if deadline is None else deadline - self._clock.monotonic()
@@ -575,6 +590,33 @@ class HttpClient:
         idempotency_key: str | None,
         is_held: bool = False,
     ) -> ExecutionId:
+        request = await self._build_run_request(
+            workflow,
+            input,
+            labels=labels,
+            priority=priority,
+            version=version,
+            idempotency_key=idempotency_key,
+            is_held=is_held,
+        )
+        return (await self.transport.send(request, AcceptedRequest)).execution_id
+
+    async def _build_run_request(
+        self,
+        workflow: WorkflowOrName,
+        input: Json,
+        *,
+        labels: Mapping[str, str] | None,
+        priority: int | None,
+        version: int | None,
+        idempotency_key: str | None,
+        is_held: bool = False,
+        wait_s: float = 0.0,
+    ) -> ServerRequest:
+        """Stores the workflow unless it is a name; the request starts an execution.
+
+        With `wait_s`, the server answers when the execution is final, or after this time.
+        """
         name = workflow
         if not isinstance(name, str):
             name, version = await self._store_once(name)
@@ -585,9 +627,21 @@ class HttpClient:
             "version": version,
             **({"hold": True} if is_held else {}),
         }
-        key = idempotency_key or self._make_key()
-        path = f"/v1/workflows/{quote_path_segment(name)}/run"
-        return (await self.transport.post(path, AcceptedRequest, body, key=key)).execution_id
+        return ServerRequest(
+            method="POST",
+            path=f"/v1/workflows/{quote_path_segment(name)}/run",
+            query=[("wait", f"{wait_s:.3f}")] if wait_s else (),
+            body=msgspec.json.encode(body),
+            key=idempotency_key or self._make_key(),
+            long_poll_s=wait_s,
+        )
+
+    async def _wait_in_request(self, request: ServerRequest) -> ExecutionView | AcceptedRequest:
+        """Returns the execution; or only its id, from a server of an earlier version."""
+        response = await self.transport.exchange(request)
+        if response.status_code == HTTPStatus.OK:
+            return self.transport.decode_response(response, ExecutionView)
+        return self.transport.decode_response(response, AcceptedRequest)
 
     async def _store_once(self, workflow: WorkflowSource) -> tuple[str, int]:
         """Stores a workflow, and returns its name and version.
@@ -596,11 +650,15 @@ class HttpClient:
         many times.
         """
         async with self._storing:
-            known, now = self._stored, self._clock.monotonic()
-            if known is None or known.source is not workflow or now >= known.until:
+            known, now = self._stored.get(id(workflow)), self._clock.monotonic()
+            if known is None or now >= known.until:
                 stored = await self.store(workflow)
                 until = self._clock.monotonic() + VERSION_KNOWN_S
-                known = self._stored = _KnownWorkflow(workflow, stored.name, stored.version, until)
+                known = _KnownWorkflow(workflow, stored.name, stored.version, until)
+                self._stored.pop(id(workflow), None)
+                self._stored[id(workflow)] = known
+                if len(self._stored) > STORED_WORKFLOWS_MAX:
+                    del self._stored[next(iter(self._stored))]
             return known.name, known.version
 
     def _make_key(self) -> str:

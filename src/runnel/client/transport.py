@@ -8,11 +8,13 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
+from urllib.request import getproxies
 
 import httpx
 import msgspec
 
 from runnel.authoring.payloads import check_text
+from runnel.client.http_connections import HttpConnectionPool
 from runnel.client.idempotency import KEY_CHARS_MAX
 from runnel.core.message_text import quote_name
 from runnel.core.values import Json
@@ -253,6 +255,31 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_repeatable or self.key is not None
 
 
+def _open_http_client(
+    address: ServerAddress, headers: Mapping[str, str], clock: Clock
+) -> httpx.AsyncClient:
+    # A proxy from environment variables can't reach the loopback address of this machine.
+    uses_proxy = not address.is_loopback and bool(getproxies())
+    if uses_proxy:
+        return httpx.AsyncClient(
+            base_url=address.url,
+            headers=headers,
+            # Without TLS, `verify=False` saves the 0.2 s that it takes to read the root
+            # certificates.
+            verify=address.is_encrypted,
+            limits=httpx.Limits(
+                max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX
+            ),
+        )
+    pool = HttpConnectionPool(
+        clock,
+        connections_max=CONNECTIONS_MAX,
+        idle_max=IDLE_CONNECTIONS_MAX,
+        ssl_context=httpx.create_ssl_context() if address.is_encrypted else None,
+    )
+    return httpx.AsyncClient(base_url=address.url, headers=headers, transport=pool)
+
+
 class _FailedError(Exception):
     """A failed attempt of a request: its error, whether to retry, and the pause before it."""
 
@@ -289,18 +316,7 @@ class Transport:
         headers = {"Accept": JSON_MEDIA_TYPE}
         if address.token is not None:
             headers["Authorization"] = f"Bearer {address.token}"
-        self._http = httpx.AsyncClient(
-            base_url=address.url,
-            headers=headers,
-            # A proxy from environment variables can't reach the loopback address of this machine.
-            trust_env=not address.is_loopback,
-            # Without TLS, `verify=False` saves the 0.2 s that it takes to read the root
-            # certificates.
-            verify=address.is_encrypted,
-            limits=httpx.Limits(
-                max_connections=CONNECTIONS_MAX, max_keepalive_connections=IDLE_CONNECTIONS_MAX
-            ),
-        )
+        self._http = _open_http_client(address, headers, clock)
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -353,13 +369,26 @@ class Transport:
         Raises the same error as a client over a store. Raises NoServerError if no server responds,
         and NotRunnelError if another program responds.
         """
+        return self.decode_response(await self.exchange(request), kind)
+
+    async def exchange(self, request: ServerRequest) -> httpx.Response:
+        """Sends a request and returns the response, as `send` does; its status is not an error."""
         tried = 0
         while True:
             try:
-                return await self._send_once(request, kind)
+                return await self._send_once(request)
             except _FailedError as failed:
                 await self._pause_before_retry(failed, tried)
             tried += 1
+
+    def decode_response(self, response: httpx.Response, kind: type[T]) -> T:
+        """Returns the view in a response; raises NotRunnelError."""
+        try:
+            return decode_view(response.content or EMPTY_ANSWER, kind)
+        except msgspec.ValidationError as error:
+            raise self._unexpected_answer_error(error) from error
+        except msgspec.DecodeError as error:
+            raise self._foreign_response_error(response) from error
 
     def decode(self, data: bytes | str, kind: type[T]) -> T:
         """Decodes the data of a server-sent event, or a value; raises NotRunnelError."""
@@ -435,7 +464,7 @@ class Transport:
         except httpx.RequestError as error:
             raise _FailedError(self._unreachable_error(error), is_retryable=True) from error
 
-    async def _send_once(self, request: ServerRequest, kind: type[T]) -> T:
+    async def _send_once(self, request: ServerRequest) -> httpx.Response:
         headers = {} if request.body is None else {"Content-Type": JSON_MEDIA_TYPE}
         if request.key is not None:
             check_idempotency_key(request.key)
@@ -460,12 +489,7 @@ class Transport:
             ) from error
         if not answer.is_success and answer.status_code not in request.accepted_statuses:
             raise self._build_failure(answer, request)
-        try:
-            return decode_view(answer.content or EMPTY_ANSWER, kind)
-        except msgspec.ValidationError as error:
-            raise self._unexpected_answer_error(error) from error
-        except msgspec.DecodeError as error:
-            raise self._foreign_response_error(answer) from error
+        return answer
 
     def _build_failure(self, response: httpx.Response, request: ServerRequest) -> Exception:
         status = response.status_code

@@ -5,7 +5,7 @@ from fastapi.routing import APIRoute
 from runnel.api.routes import triggers, workflows
 from runnel.core.validation.checks import RESERVED_NAME_ENDS
 
-NAMED = "/workflows/{name:path}"
+NAMED = "/v1/workflows/{name:path}"
 
 
 def test_no_workflow_can_be_named_like_an_address_below_a_workflow() -> None:

@@ -15,8 +15,14 @@ from runnel.bench.report import (
 )
 
 MEASURED = Measured(
-    figures={"edge_ms_p50": 0.25, "executions_per_s": 500.0, "nodes_per_s": 2_000.0},
+    figures={
+        "edge_ms_p50": 0.25,
+        "engine_only_per_s": 900.0,
+        "executions_per_s": 500.0,
+        "nodes_per_s": 2_000.0,
+    },
     spread={
+        "engine_only_per_s": (900.0, 900.0),
         "edge_ms_p50": (0.25, 0.25),
         "executions_per_s": (450.0, 600.0),
         "nodes_per_s": (1_800.0, 2_400.0),
@@ -29,7 +35,9 @@ def test_the_document_has_rates_settings_and_machine() -> None:
 
     assert document["executions_per_s"] == 500.0
     assert document["nodes_per_s"] == 2_000.0
+    assert document["engine_only_per_s"] == 900.0
     assert document["settings"]["count"] == 2_000
+    assert document["settings"]["functions"] == "sync"
     assert document["machine"]["cores"] >= 1
 
 
@@ -40,12 +48,15 @@ def test_a_workload_without_a_rate_has_null() -> None:
 
     assert document["executions_per_s"] is None
     assert document["nodes_per_s"] is None
+    assert document["engine_only_per_s"] is None
+    assert "functions" not in document["settings"]
 
 
 def test_the_rows_begin_with_the_rates() -> None:
     assert format_rows(MEASURED) == [
         ("executions per second", "500", "450", "600"),
         ("nodes per second", "2,000", "1,800", "2,400"),
+        ("engine only per second", "900", "", ""),
         ("edge, ms, p50", "0.250", "", ""),
     ]
 
@@ -71,6 +82,7 @@ def test_passwords_are_hidden() -> None:
         ("takeover_s_max", "takeover, seconds, max"),
         ("latency_ms_p999", "latency, ms, p999"),
         ("map_cost_ratio", "map cost ratio"),
+        ("engine_only_edge_ms_p50", "engine only edge, ms, p50"),
     ],
 )
 def test_a_label_has_the_unit_of_its_figure(name: str, expected: str) -> None:

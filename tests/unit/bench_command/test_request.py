@@ -14,6 +14,7 @@ def test_the_default_is_sqlite_with_the_count_of_the_workload() -> None:
 
     assert (request.backend, request.durability, request.count) == ("sqlite", "process", 2_000)
     assert (request.concurrency, request.workers, request.repetitions) == (4, 1, 3)
+    assert request.functions == "sync"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,16 @@ def test_a_workload_that_needs_servers_runs_on_redis(
             "diamond",
             BenchmarkOptions(backend="redis", workers=65),
             "--workers: expected at most 64, got 65",
+        ),
+        (
+            "graph",
+            BenchmarkOptions(functions="sync"),
+            "--functions: only diamond, chain, fan run functions, not 'graph'",
+        ),
+        (
+            "diamond",
+            BenchmarkOptions(functions="both"),
+            "--functions: expected sync or async, got 'both'",
         ),
         ("start", BenchmarkOptions(repetitions=2), "--repetitions: 'start' does not accept"),
         ("takeover", BenchmarkOptions(workers=2), "--workers: 'takeover' does not accept"),

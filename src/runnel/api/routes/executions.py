@@ -6,6 +6,7 @@ from fastapi import Path, Query, Request, Response
 
 from runnel.api.requests import (
     LIMIT_MAX,
+    WAIT_S_MAX,
     BulkCancelRequest,
     BulkRequest,
     BulkRerunRequest,
@@ -39,7 +40,6 @@ from runnel.views.page import BulkStep, Page
 from runnel.views.token import Scope
 
 routes = ResourceRouter("executions")
-WAIT_S_MAX = 60.0
 ITEM_INDEX_MAX = 2**31 - 1
 
 

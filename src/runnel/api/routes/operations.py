@@ -82,7 +82,9 @@ async def list_partitions(app_state: AppStateDependency) -> Listing[PartitionVie
 
 # Liveness and readiness of this process.
 
-health_routes = ResourceRouter("health", prefix="/health", describes_problems=False)
+health_routes = ResourceRouter(
+    "health", prefix="/health", is_versioned=False, describes_problems=False
+)
 
 
 @health_routes.operation("GET /live", None, "Check that this process answers")
@@ -151,7 +153,7 @@ READINESS_CHECKS = {
 
 # Metrics for Prometheus.
 
-metrics_routes = ResourceRouter("health")
+metrics_routes = ResourceRouter("health", is_versioned=False)
 
 
 @metrics_routes.operation(

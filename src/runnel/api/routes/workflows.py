@@ -8,6 +8,7 @@ from fastapi import Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from runnel.api.requests import (
+    WAIT_S_MAX,
     ActivateRequest,
     AfterParam,
     BatchRequest,
@@ -19,7 +20,7 @@ from runnel.api.requests import (
 )
 from runnel.api.requests import read_workflow as read_workflow_body
 from runnel.api.resource_router import BODY_STATUSES, OtherAnswer, ResourceRouter
-from runnel.api.responses import WORKFLOW_REQUEST_BODY
+from runnel.api.responses import WORKFLOW_REQUEST_BODY, make_view_response
 from runnel.api.security.access_control import Caller
 from runnel.api.security.middleware import parse_media_type
 from runnel.api.state import AppState, AppStateDependency
@@ -31,7 +32,7 @@ from runnel.ports.archive import Definition
 from runnel.ports.store import ExecutionHeader
 from runnel.triggers.trigger import find_label_problems
 from runnel.views import Timestamp
-from runnel.views.execution import HeldExecution, NewBatch, NewExecution
+from runnel.views.execution import ExecutionView, HeldExecution, NewBatch, NewExecution
 from runnel.views.page import Page
 from runnel.views.token import Scope
 from runnel.views.workflow import (
@@ -119,17 +120,27 @@ async def list_workflows(
 @routes.operation(
     "POST /workflows/{name:path}/run",
     Scope.RUN,
-    "Start an execution of a stored workflow",
+    "Start an execution of a stored workflow; with `wait`, also get its result",
     404,
     409,
     status=201,
+    other_answers={200: OtherAnswer("The execution, if the request waits", ExecutionView)},
 )
 async def run_workflow(
     name: WorkflowNameParam,
     app_state: AppStateDependency,
     body: RunRequest | None = None,
     key: IdempotencyKeyHeader = None,
-) -> NewExecution:
+    wait: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=WAIT_S_MAX,
+            description="Seconds to wait. The answer is then the execution once it is final, or as "
+            "it is after this time",
+        ),
+    ] = 0.0,
+) -> NewExecution | Response:
     body = body or RunRequest()
     for problem in find_label_problems(body.labels):
         raise PayloadError(problem)
@@ -144,7 +155,10 @@ async def run_workflow(
         version=stored.version,
         is_held=body.hold,
     )
-    return build_new_execution(header)
+    if not wait:
+        return build_new_execution(header)
+    await app_state.wait_until_final(header.execution_id, wait)
+    return make_view_response(await app_state.client.get(header.execution_id))
 
 
 @routes.operation(

@@ -89,6 +89,15 @@ Repetitions: TypeAlias = Annotated[
         "[dim]\\[default: 3 for diamonds, else 1][/dim]",
     ),
 ]
+Functions: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--functions",
+        metavar="KIND",
+        help="The decorated functions of diamond, chain and fan: sync or async. "
+        "[dim]\\[default: sync][/dim]",
+    ),
+]
 BenchRedis: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -118,6 +127,7 @@ def bench(
     workers: Workers = None,
     count: Count = None,
     repetitions: Repetitions = None,
+    functions: Functions = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the measurements as one JSON object.")
     ] = False,
@@ -126,8 +136,9 @@ def bench(
 ) -> int:
     """Measure how fast this machine runs workflows.
 
-    The nodes of the measured workflows do nothing. The backends memory and sqlite use a temporary
-    directory.
+    The nodes of diamond, chain and fan are decorated functions that take and return integers. The
+    same graphs are then measured engine only: with nodes that do nothing. The other workloads,
+    except start, are engine only. The backends memory and sqlite use a temporary directory.
 
     With the backend redis, the command starts an orchestrator and workers. On your own servers, it
     uses keys and tables with a prefix of their own, and removes them at the end.
@@ -139,6 +150,7 @@ def bench(
         workers=workers,
         count=count,
         repetitions=repetitions,
+        functions=functions,
         redis_url=_parse_url("REDIS_URL", "--redis-url", redis_url),
         postgres_url=_parse_url("POSTGRES_URL", "--postgres-url", postgres_url),
     )
@@ -182,11 +194,12 @@ async def _measure_workload(request: BenchmarkRequest) -> Measured:
     if request.workload == "start":
         return summarize_runs([await measure_cold_starts(RealClock(), request.count)])
     return await measure_embedded(
-        STANDARD_WORKLOADS[request.workload],
+        request.workload,
         "memory" if request.backend == "memory" else request.durability,
         concurrency=request.concurrency,
         count=request.count,
         repetitions=request.repetitions,
+        functions=request.functions,
     )
 
 
@@ -205,11 +218,12 @@ async def _measure_on_servers(request: BenchmarkRequest) -> Measured:
         if request.workload not in STANDARD_WORKLOADS:
             return await measure_special_workload(request, servers)
         return await measure_on_servers(
-            STANDARD_WORKLOADS[request.workload],
+            request.workload,
             servers,
             DeploymentLayout(concurrency=request.concurrency, workers=request.workers),
             count=request.count,
             repetitions=request.repetitions,
+            functions=request.functions,
         )
 
 
