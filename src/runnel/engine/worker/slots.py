@@ -85,6 +85,11 @@ class Slots:
         return self.free + ahead - len(self._ready) - self._batched - resumed
 
     @property
+    def has_ready(self) -> bool:
+        """True if a run can begin now."""
+        return self.free > 0 and bool(self._ready or self._resumed)
+
+    @property
     def has_ended_calls(self) -> bool:
         """True if a run is queued whose call has ended, so that it must not be returned."""
         return any(run.finish is not None and run.stop_reason is None for run in self._ready)

@@ -165,11 +165,13 @@ class HeldTasks:
 
     Heartbeats list these tasks.
 
-    `claimed_at` is the time of the last claim, and 0 before the first claim.
+    `claimed_at` is the time of the last claim, and 0 before the first claim. `abandoned_threads` is
+    the number of threads that continue although their task has ended.
     """
 
     def __init__(self) -> None:
         self.claimed_at = 0.0
+        self.abandoned_threads = 0
         self._runs: dict[TaskToken, TaskRun] = {}
 
     def add(self, task: TaskMessage) -> TaskRun:

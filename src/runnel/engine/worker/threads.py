@@ -149,7 +149,7 @@ def call_in_context(context: ContextVariables, function: Callable[[], Any]) -> O
 class ShortCall(RunningCode):
     """A call in a batch, and the code of its run.
 
-    `began_at` is 0 until a thread begins the call. `outcome` is None until the call has ended. A
+    `began_at` is None until a thread begins the call, `outcome` until the call has ended. A
     cancellation ends the run. If the call has begun, it continues, and its outcome is dropped.
     """
 
@@ -162,7 +162,7 @@ class ShortCall(RunningCode):
         self.prepared = prepared
         self.run = prepared.run
         self.slot = slot
-        self.began_at = 0.0
+        self.began_at: float | None = None
         self.outcome: Outcome | None = None
         self._function = function
         self._context: ContextVariables = copy_context()
@@ -229,8 +229,8 @@ class CallBatch:
 
     def is_blocked(self, now: float) -> bool:
         """Returns True if the current call has been running for CHECK_AFTER_S."""
-        current = self._current
-        return current is not None and now - current.began_at >= CHECK_AFTER_S
+        began_at = None if (current := self._current) is None else current.began_at
+        return began_at is not None and now - began_at >= CHECK_AFTER_S
 
     def execute(self) -> bool:
         clock, tasks = self._clock, self._tasks
@@ -309,7 +309,7 @@ class ShortCalls:
         self._pending: deque[CallBatch] = deque()
 
     def add(self, call: ShortCall) -> None:
-        """Adds the call to a batch, which begins in the next turn of the event loop.
+        """Adds the call to a batch, which begins in the next turn of the event loop at the latest.
 
         The batch takes over the slot of the run. It keeps the slot of its first run, and frees the
         others.
@@ -317,12 +317,27 @@ class ShortCalls:
         batch = self._pending[-1] if self._pending else None
         if batch is None or batch.is_full or not batch.unsettled:
             if batch is None:
-                asyncio.get_running_loop().call_soon(self._run_next)
+                asyncio.get_running_loop().call_soon(self.run_next)
             batch = CallBatch(self, self._tasks, self._clock)
             self._pending.append(batch)
         else:
             self._slots.join_batch()
         batch.add(call)
+
+    def run_next(self) -> None:
+        """Runs one batch, if there is one. Others follow in later turns of the event loop."""
+        batch = self._pending.popleft() if self._pending else None
+        if self._pending:
+            asyncio.get_running_loop().call_soon(self.run_next)
+        if batch is None or not batch.unsettled:
+            return  # all calls were cancelled
+        self._threads.start(batch)
+        if not batch.wait():
+            self._slots.note_suspended()
+            check_at = self._clock.monotonic() + CHECK_AFTER_S
+            for call in batch.calls:
+                self.owner.watch_short_call(call, check_at)
+        self.settle(batch)
 
     def check(self, call: ShortCall, now: float) -> float:
         """Handles a call that was not done in time; returns the time of its next check.
@@ -330,7 +345,7 @@ class ShortCalls:
         A call that runs gets the deadlines of its task. The calls that wait for a blocked call are
         returned.
         """
-        if call.began_at:
+        if call.began_at is not None:
             return call.run.watch(since=call.began_at)
         if call.batch.is_blocked(now):
             self._return_waiting(call.batch)
@@ -362,20 +377,6 @@ class ShortCalls:
         elif not batch.is_settled:
             batch.is_settled = True
             self._threads.add_idle()
-
-    def _run_next(self) -> None:
-        batch = self._pending.popleft()
-        if self._pending:
-            asyncio.get_running_loop().call_soon(self._run_next)
-        if not batch.unsettled:
-            return  # all calls were cancelled
-        self._threads.start(batch)
-        if not batch.wait():
-            self._slots.note_suspended()
-            check_at = self._clock.monotonic() + CHECK_AFTER_S
-            for call in batch.calls:
-                self.owner.watch_short_call(call, check_at)
-        self.settle(batch)
 
     def _return_waiting(self, batch: CallBatch) -> None:
         while batch.waiting:

@@ -96,7 +96,6 @@ class Worker:
         if options.concurrency < 1:
             raise InputError(f"expected concurrency to be at least 1, got {options.concurrency}")
         self.name = name
-        self.abandoned_threads = 0
         self._options = options
         self._tasks, self._handlers = tasks, handlers
         self._clock, self._telemetry = clock, telemetry
@@ -135,14 +134,7 @@ class Worker:
             held=held,
             deadlines=self._deadlines,
             rate_limits=RateLimiter(tasks, options.rate_limits),
-            short_calls=ShortCalls(
-                self._threads,
-                self._slots,
-                tasks,
-                clock,
-                on_abandoned=self._on_abandoned,
-                on_returned=self._on_returned,
-            ),
+            short_calls=self._make_short_calls(),
             grace_s=options.grace_s,
         )
         self._stop: asyncio.Event | None = None
@@ -154,6 +146,11 @@ class Worker:
     def holds(self) -> int:
         """The number of tasks between their claim and the acknowledged report."""
         return len(self._held)
+
+    @property
+    def abandoned_threads(self) -> int:
+        """The number of threads that continue although their task has ended."""
+        return self._held.abandoned_threads
 
     async def run(self, stop: asyncio.Event, stop_now: asyncio.Event | None = None) -> None:
         """Runs tasks until `stop` is set, then waits up to `shutdown_s` for the running tasks.
@@ -193,6 +190,16 @@ class Worker:
                 self._end_runners()
                 for loop in loops:
                     loop.cancel()
+
+    def _make_short_calls(self) -> ShortCalls:
+        return ShortCalls(
+            self._threads,
+            self._slots,
+            self._tasks,
+            self._clock,
+            on_abandoned=self._on_abandoned,
+            on_returned=self._on_returned,
+        )
 
     def _make_pipeline(self, blobs: BlobStore, dependencies: WorkerDependencies) -> AttemptPipeline:
         executor = Executor(
@@ -301,7 +308,7 @@ class Worker:
         """
         run.is_abandoned = True
         run.keeps_slot = self.abandoned_threads >= ABANDONED_PER_SLOT * self._options.concurrency
-        self.abandoned_threads += 1
+        self._held.abandoned_threads += 1
         self._telemetry.event(
             THREAD_ABANDONED,
             worker=self.name,
@@ -310,10 +317,11 @@ class Worker:
             item=None if run.token.item == NO_ITEM else run.token.item,
             reason=str(run.stop_reason or "cancelled"),
             abandoned=self.abandoned_threads,
+            keeps_slot=run.keeps_slot,
         )
 
     def _on_returned(self, run: TaskRun) -> None:
-        self.abandoned_threads -= 1
+        self._held.abandoned_threads -= 1
         self._runners.report_returned(run)
         if run.keeps_slot:
             self._slots.release(has_waited=True)
