@@ -349,10 +349,7 @@ class RunnerPool:
                 if deferred is not None or run.is_parked:
                     return deferred
             output = await self._execute(run)
-            if output is None:
-                return None
-            is_cached = run.context is not None and run.context.is_cached
-            return self._make_completed(run, output, is_cached=is_cached)
+            return None if output is None else self._make_completed(run, output)
         except SuspectDeferredError:
             until, wait_s = self._clock.now() + SUSPECT_RETRY_S, SUSPECT_RETRY_S
             return TaskDeferred(token=run.token, until=until, wait_s=wait_s, reason=SUSPECT_REASON)
@@ -476,6 +473,7 @@ class RunnerPool:
     ) -> Report | None:
         if run.stop_reason is not None:
             return self._make_stopped(run)
+        is_cached = is_cached or (run.context is not None and run.context.is_cached)
         return TaskCompleted(
             token=run.token,
             output=output,

@@ -376,6 +376,7 @@ class ShortCalls:
             batch.wake_loop_on_progress()
         elif not batch.is_settled:
             batch.is_settled = True
+            batch.calls.clear()  # a cycle would keep the calls until a garbage collection
             self._threads.add_idle()
 
     def _return_waiting(self, batch: CallBatch) -> None:

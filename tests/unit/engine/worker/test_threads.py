@@ -324,6 +324,21 @@ async def test_a_call_of_a_batch_may_return_a_coroutine_or_a_large_result(
     assert outputs["plain"].decode() == "plain"
 
 
+async def test_a_call_of_a_batch_may_report_an_earlier_result(
+    frozen: WorkerHarness, short: ShortFunctions
+) -> None:
+    def reuse(ctx: Context) -> str:
+        ctx.is_cached = True
+        return "from the cache"
+
+    short.code["reuses"] = reuse
+    async with short.working():
+        await frozen.issue(short.task("reuses"))
+        [completed] = await frozen.results()
+
+    assert completed.is_cached  # type: ignore[union-attr]  # it completed
+
+
 async def test_a_suspect_does_not_share_a_thread(
     frozen: WorkerHarness, short: ShortFunctions, clock: FakeClock
 ) -> None:
@@ -362,7 +377,7 @@ async def test_a_call_of_a_batch_that_waits_for_an_execution_lends_its_slot(
     assert waited.output.decode() == "waited"  # type: ignore[union-attr]
 
 
-async def test_a_worker_that_drains_hands_back_the_calls_behind_a_blocked_one(
+async def test_a_worker_that_drains_hands_back_the_calls_after_a_blocked_one(
     frozen: WorkerHarness, short: ShortFunctions, clock: FakeClock
 ) -> None:
     gate = short.code["blocks"] = Gate()
