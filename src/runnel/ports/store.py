@@ -427,6 +427,13 @@ class TaskQueue(Protocol):
         worker's process may make the call.
         """
 
+    def end(self, token: TaskToken) -> None:
+        """Records that the code of a task has ended, if its report may follow only later.
+
+        If the process dies before the report, this task was not the cause. The rules of `begin`
+        apply.
+        """
+
     async def isolate(self, worker: str, token: TaskToken) -> None:
         """Records that the code of a started task runs in a child process of the worker.
 

@@ -369,6 +369,13 @@ class TaskBoard:
             if entry is not None and tracker is not None and entry.running_slot == NO_SLOT:
                 entry.running_slot = tracker.add(token)
 
+    def mark_ended(self, token: TaskToken) -> None:
+        """Records that the code of the task does not run any more. Any thread may call this."""
+        with self._running_lock:
+            entry = self._entries.get(token)
+            if entry is not None:
+                self._remove_running(entry)
+
     def isolate(self, name: str, token: TaskToken) -> None:
         """Records that the code of the task runs in a child process of its worker."""
         entry = self.find_held(name, token)
@@ -501,10 +508,14 @@ class TaskBoard:
         if entry.worker is None:
             self.ready.discard(entry)
         with self._running_lock:
-            tracker = self._trackers.get(entry.partition)
-            if tracker is not None and entry.running_slot != NO_SLOT:
-                tracker.remove(entry.running_slot)
+            self._remove_running(entry)
         worker = None if entry.worker is None else self._workers.get(entry.worker)
         if worker is not None:
             worker.held.pop(token, None)
         return entry
+
+    def _remove_running(self, entry: TaskEntry) -> None:
+        tracker = self._trackers.get(entry.partition)
+        if tracker is not None and entry.running_slot != NO_SLOT:
+            tracker.remove(entry.running_slot)
+            entry.running_slot = NO_SLOT

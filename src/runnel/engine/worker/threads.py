@@ -242,6 +242,7 @@ class CallBatch:
             self._current = call
             call.execute()
             self._current = None
+            tasks.end(call.run.token)
             ended_at = clock.monotonic()
             call.prepared.plan.duration.add(ended_at - began_at)
             began_at = ended_at

@@ -45,10 +45,12 @@ class ShortFunctions:
         self.code: dict[str, Function] = {}
         self.threads: dict[str, int] = {}
         self.begun: list[tuple[TaskToken, int]] = []
+        self.running: list[str] = []
         self._stage = stage
         self._patch = patch
-        self._begin = stage.backend.tasks.begin
-        stage.backend.tasks.begin = self._record  # type: ignore[method-assign]  # a spy
+        self._begin, self._end = stage.backend.tasks.begin, stage.backend.tasks.end
+        stage.backend.tasks.begin = self._record_begin  # type: ignore[method-assign]  # a spy
+        stage.backend.tasks.end = self._record_end  # type: ignore[method-assign]  # a spy
         stage.handlers.register("short", self._call, mode="thread")
 
     def task(self, node: str, **fields: Any) -> TaskMessage:
@@ -67,6 +69,7 @@ class ShortFunctions:
             await wait_until(lambda: worker.holds == 0)
             self._stage.reports.clear()
             self.begun.clear()
+            self.running.clear()
             self._patch.setattr(threads, "WAIT_S", wait_s)
             yield worker
 
@@ -78,9 +81,14 @@ class ShortFunctions:
         code = self.code.get(ctx.node_id)
         return ctx.node_id if code is None else code(ctx)
 
-    def _record(self, token: TaskToken) -> None:
+    def _record_begin(self, token: TaskToken) -> None:
         self.begun.append((token, threading.get_ident()))
+        self.running.append(token.node_id)
         self._begin(token)
+
+    def _record_end(self, token: TaskToken) -> None:
+        self.running.remove(token.node_id)
+        self._end(token)
 
 
 @pytest.fixture
@@ -176,14 +184,14 @@ async def test_only_the_call_that_runs_is_recorded_as_begun(
 ) -> None:
     gate = short.code["blocks"] = Gate()
     async with short.working(concurrency=4):
-        await frozen.issue(short.task("blocks"), *map(short.task, ["b", "c"]))
+        await frozen.issue(*map(short.task, ["a", "blocks", "c"]))
         await wait_until(gate.entered.is_set)
-        begun = [token.node_id for token, _thread in short.begun]
+        running = list(short.running)
         gate.may_end.set()
         await frozen.results(3)
 
-    assert begun == ["blocks"]
-    assert [token.node_id for token, _thread in short.begun] == ["blocks", "b", "c"]
+    assert running == ["blocks"]
+    assert [token.node_id for token, _thread in short.begun] == ["a", "blocks", "c"]
 
 
 async def test_a_call_of_a_batch_has_the_timeout_of_its_task(
