@@ -171,7 +171,7 @@ class ShortCall(RunningCode):
         self.outcome = call_in_context(self._context, self._function)
 
     def cancel(self) -> None:
-        self.batch.cancel(self)
+        self.batch.pool.cancel(self)
 
     def kill(self) -> None:
         """Does nothing: the run has ended with its cancellation."""
@@ -194,7 +194,7 @@ class CallBatch:
         self.is_settled = False
         self._expected_s = 0.0
         self._current: ShortCall | None = None
-        self._pool = pool
+        self.pool = pool
         self._tasks = tasks
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -212,9 +212,6 @@ class CallBatch:
     @property
     def is_full(self) -> bool:
         return self._expected_s >= BATCH_S or len(self.calls) >= BATCH_CALLS_MAX
-
-    def cancel(self, call: ShortCall) -> None:
-        self._pool.cancel(call)
 
     def wait(self) -> bool:
         """Waits up to WAIT_S for the thread; returns True if it has made all calls."""
@@ -263,7 +260,7 @@ class CallBatch:
         """Wakes the event loop; returns False if it is closed."""
         self._wakes_loop = False
         try:
-            self._loop.call_soon_threadsafe(self._pool.settle, self)
+            self._loop.call_soon_threadsafe(self.pool.settle, self)
         except RuntimeError:
             return False
         return True
