@@ -88,6 +88,9 @@ class _RemoteTasks(_RemotePort):
     def begin(self, token: TaskToken) -> None:
         """Does nothing: the store has recorded the start and survives the death of a worker."""
 
+    def end(self, token: TaskToken) -> None:
+        """Does nothing, as `begin`."""
+
 
 class _RemoteStore(_RemotePort):
     """A proxy of the Store port that caches constants and values that only the owner changes.

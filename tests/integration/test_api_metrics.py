@@ -64,6 +64,7 @@ async def test_queues_workers_partitions_and_letters_are_read_from_the_store(
     assert samples["runnel_queue_oldest_seconds"]["work",] >= 0
     assert sum(samples["runnel_workers"].values()) == 1
     assert samples["runnel_tasks_held"][()] >= 16
+    assert samples["runnel_threads_abandoned"] == {(): 0}
     assert len(samples["runnel_partitions_owned"]) == 1
     assert samples["runnel_dead_letters"] == {(): 0}
     assert samples["runnel_inbox_unread_seconds"][()] >= 0

@@ -68,6 +68,24 @@ async def test_the_next_owner_knows_which_tasks_were_running(open_backend: Open)
     assert unknown == dict(zip(tokens, [None, LossKind.ALONE, None, None], strict=True))
 
 
+async def test_a_task_whose_code_has_ended_is_not_blamed_before_its_report(
+    open_backend: Open,
+) -> None:
+    first = await open_backend("one")
+    await begin(first, "ended", "running")
+    first.tasks.end(make_token("ended"))
+    first.tasks.end(make_token("unknown"))
+    die(first, 0)
+
+    second = await open_backend("two")
+    await second.store.acquire(0, "two")
+    tokens = [make_token("ended"), make_token("running")]
+
+    unknown = await second.store.unknown_tasks(0, tokens)
+
+    assert unknown == dict(zip(tokens, [None, LossKind.ALONE], strict=True))
+
+
 async def test_no_task_is_blamed_for_the_end_of_a_draining_process(
     open_backend: Open,
 ) -> None:

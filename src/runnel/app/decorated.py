@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class DecoratedWorkflow(TracedWorkflow[P, R]):
+class DecoratedWorkflow(TracedWorkflow[P, R_co]):
     """A workflow for `run` in plain code and `await runnel.run(workflow, ...)` in async code."""
 
     _run_options: "RunOptions | None" = None
@@ -53,7 +54,7 @@ class DecoratedWorkflow(TracedWorkflow[P, R]):
         )
         return self._copy_with(_run_options=options)
 
-    def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Runs an execution to its end and returns its result; see `runnel.run`."""
         from runnel.app.run import run
 

@@ -68,6 +68,7 @@ def build_worker_view(record: WorkerRecord, settings: Settings) -> WorkerView:
         version=None if about is None else about.version,
         claimed_at=Timestamp(info.claimed_at) if info.claimed_at else None,
         tasks=[_build_running_task(task) for task in info.tasks],
+        abandoned_threads=info.abandoned_threads,
     )
 
 
@@ -388,11 +389,17 @@ class StoreGauges:
         workers = await tasks.workers(with_dead=True)
         states = Counter(get_worker_state(worker, self._settings) for worker in workers)
         held = sum(worker.holds for worker in workers)
+        abandoned = sum(
+            worker.about.abandoned_threads
+            for worker in workers
+            if worker.about is not None and not worker.is_dead
+        )
         return [
             _build_gauge("runnel_queue_depth", depths),
             _build_gauge("runnel_queue_oldest_seconds", oldest),
             _build_gauge("runnel_workers", {state: states[state] for state in WORKER_STATES}),
             _build_single_gauge("runnel_tasks_held", held),
+            _build_single_gauge("runnel_threads_abandoned", abandoned),
             *await self._read_partitions(),
         ]
 
@@ -424,6 +431,10 @@ GAUGES: Mapping[str, tuple[str, str | None]] = {
     "runnel_queue_oldest_seconds": ("How long the oldest task of a queue has waited.", "queue"),
     "runnel_workers": ("Workers by state; at most a hundred dead ones.", "state"),
     "runnel_tasks_held": ("Tasks that workers have claimed and not reported.", None),
+    "runnel_threads_abandoned": (
+        "Functions that continue in a thread of a worker after their task has ended.",
+        None,
+    ),
     "runnel_partitions_owned": ("Partitions that an orchestrator decides for.", "owner"),
     "runnel_partitions_orphaned": ("Partitions without a living orchestrator.", None),
     "runnel_inbox_unread_seconds": (

@@ -429,7 +429,15 @@ class TaskQueue(Protocol):
 
         A worker starts several tasks at once but may run them one after another. Only stores in the
         worker's own process record this: after a crash, the next process needs to know which tasks
-        were running. Every other store does nothing. The call never blocks.
+        were running. Every other store does nothing. The call never blocks. Any thread of the
+        worker's process may make the call.
+        """
+
+    def end(self, token: TaskToken) -> None:
+        """Records that the code of a task has ended, if its report may follow only later.
+
+        If the process dies before the report, this task was not the cause. The rules of `begin`
+        apply.
         """
 
     async def isolate(self, worker: str, token: TaskToken) -> None:

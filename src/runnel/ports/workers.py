@@ -51,7 +51,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `beat_s` is the interval of the worker's heartbeats. `beat_s` is 0 for workers of earlier
     versions, which do not report it. `claimed_at` is the time of its last claim that returned a
     task. `tasks` holds the tasks that have been running longest. `refuses` holds the functions and
-    programs that the worker could not run, each with its handler.
+    programs that the worker could not run, each with its handler. `abandoned_threads` is the number
+    of functions that continue in a thread although their task has ended.
     """
 
     host: str = ""
@@ -66,6 +67,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     claimed_at: float = 0.0
     tasks: tuple[RunningTaskInfo, ...] = ()
     refuses: tuple[str, ...] = ()
+    abandoned_threads: int = 0
 
     def serves(self, queue: str) -> bool:
         """Returns True if the worker claims tasks of this queue."""

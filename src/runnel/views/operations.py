@@ -49,6 +49,9 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
         Timestamp | None, Meta(description="The time of the last claim of a task")
     ]
     tasks: Sequence[RunningTask]
+    abandoned_threads: Annotated[
+        int, Meta(description="Functions that continue in a thread after their task has ended")
+    ] = 0
 
 
 class DrainingWorker(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,3 +85,12 @@ def test_a_worker_is_never_busier_than_its_slots(holds: int, shown: str) -> None
     row = build_worker_row(build_worker_view(record, Settings()), 0.0)
 
     assert row[2].text == shown
+
+
+def test_a_worker_shows_its_abandoned_threads() -> None:
+    about = WorkerInfo(host="h", concurrency=8, abandoned_threads=2)
+    record = WorkerRecord(worker="w", counter=1, holds=3, about=about, silent_s=0.0)
+
+    row = build_worker_row(build_worker_view(record, Settings()), 0.0)
+
+    assert row[2].text == "3/8, 2 abandoned"

@@ -164,7 +164,8 @@ def _to_json(value: object) -> Json:
 
 
 P = ParamSpec("P")
-R = TypeVar("R")
+# Covariant, so that `print(await runnel.run(flow))` type-checks.
+R_co = TypeVar("R_co", covariant=True)
 
 _TRACING_HINT = (
     "while the workflow was traced, before any task ran; move code that needs results into a task"
@@ -184,7 +185,7 @@ class WorkflowOptions(TypedDict, total=False):
     labels: Mapping[str, str]
 
 
-class TracedWorkflow(TracedCallable, Generic[P, R]):
+class TracedWorkflow(TracedCallable, Generic[P, R_co]):
     """A function decorated with `@workflow`.
 
     A call inside another workflow adds a node that runs this workflow as a child execution.
@@ -193,7 +194,7 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
 
     __runnel_kind__ = "workflow"
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[P, R_co], options: Mapping[str, Any]) -> None:
         label = getattr(function, "__name__", None) or repr(function)
         _check_function(function, label)
         super().__init__(label, CHILD_WORKFLOW, {})
@@ -271,7 +272,7 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
             raise build_input_error(self.name, by_schema or problems)
         return encoded
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         trace = get_current_trace()
         if trace is None:
             raise InputError(
@@ -282,11 +283,11 @@ class TracedWorkflow(TracedCallable, Generic[P, R]):
         arguments = self._parameters.bind(args, kwargs)
         return self._add_node(trace, arguments, child=self._trace_child(trace))  # type: ignore[return-value]  # a placeholder for the result
 
-    def when(self, condition: object) -> "TracedWorkflow[P, R | None]":
+    def when(self, condition: object) -> "TracedWorkflow[P, R_co | None]":
         """Returns a copy that runs only if the condition holds, like `Task.when`."""
-        return self._add_condition(condition)  # type: ignore[return-value]  # R | None is the result of a node that may be skipped
+        return self._add_condition(condition)
 
-    def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R]:
+    def map(self, items: Any, *args: Any, **kwargs: Any) -> list[R_co]:
         """Adds a node that runs one child execution per item: `crawl.map(sites)`.
 
         Each item is passed as the first argument. Returns a placeholder for the list of results, in

@@ -1,6 +1,7 @@
 """The tasks that a process keeps in memory, by state, and the last heartbeat of each worker."""
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -267,6 +268,8 @@ class TaskBoard:
         self._workers: dict[str, WorkerEntry] = {}
         self._dead: dict[str, WorkerRecord] = {}
         self._trackers: dict[int, RunningTaskTracker] = {}
+        # A thread of a worker may call `mark_running` while the event loop removes the task.
+        self._running_lock = threading.Lock()
         # All workers share one heartbeat counter, so a worker that returns never gets a number that
         # was used before.
         self._heartbeats = count(1)
@@ -326,7 +329,8 @@ class TaskBoard:
         """Drops all tasks of the partition, and notifies the workers that run one of
         these tasks.
         """
-        self._trackers.pop(partition, None)
+        with self._running_lock:
+            self._trackers.pop(partition, None)
         tokens = [token for token, entry in self._entries.items() if entry.partition == partition]
         for token in tokens:
             self.drop(token)
@@ -365,12 +369,20 @@ class TaskBoard:
         """Records that the code of the task starts to run now.
 
         The code can start later than the call of `start`, because a worker runs the tasks of one
-        claim one after the other.
+        claim one after the other. Any thread may call this method.
         """
-        entry = self._entries.get(token)
-        tracker = None if entry is None else self._trackers.get(entry.partition)
-        if entry is not None and tracker is not None and entry.running_slot == NO_SLOT:
-            entry.running_slot = tracker.add(token)
+        with self._running_lock:
+            entry = self._entries.get(token)
+            tracker = None if entry is None else self._trackers.get(entry.partition)
+            if entry is not None and tracker is not None and entry.running_slot == NO_SLOT:
+                entry.running_slot = tracker.add(token)
+
+    def mark_ended(self, token: TaskToken) -> None:
+        """Records that the code of the task does not run any more. Any thread may call this."""
+        with self._running_lock:
+            entry = self._entries.get(token)
+            if entry is not None:
+                self._remove_running(entry)
 
     def isolate(self, name: str, token: TaskToken) -> None:
         """Records that the code of the task runs in a child process of its worker."""
@@ -378,9 +390,10 @@ class TaskBoard:
         if entry is None:
             return
         entry.is_started = False
-        tracker = self._trackers.get(entry.partition)
-        if tracker is not None and entry.running_slot != NO_SLOT:
-            tracker.isolate(entry.running_slot)
+        with self._running_lock:
+            tracker = self._trackers.get(entry.partition)
+            if tracker is not None and entry.running_slot != NO_SLOT:
+                tracker.isolate(entry.running_slot)
 
     def find_held(self, name: str, token: TaskToken) -> TaskEntry | None:
         entry = self._entries.get(token)
@@ -502,12 +515,15 @@ class TaskBoard:
             return None
         if entry.worker is None:
             self.ready.discard(entry)
-        if (
-            entry.running_slot != NO_SLOT
-            and (tracker := self._trackers.get(entry.partition)) is not None
-        ):
-            tracker.remove(entry.running_slot)
+        with self._running_lock:
+            self._remove_running(entry)
         worker = None if entry.worker is None else self._workers.get(entry.worker)
         if worker is not None:
             worker.held.pop(token, None)
         return entry
+
+    def _remove_running(self, entry: TaskEntry) -> None:
+        tracker = self._trackers.get(entry.partition)
+        if tracker is not None and entry.running_slot != NO_SLOT:
+            tracker.remove(entry.running_slot)
+            entry.running_slot = NO_SLOT

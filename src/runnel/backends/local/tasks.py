@@ -81,6 +81,9 @@ class LocalTaskQueue:
     def begin(self, token: TaskToken) -> None:
         self._board.mark_running(token)
 
+    def end(self, token: TaskToken) -> None:
+        self._board.mark_ended(token)
+
     async def isolate(self, worker: str, token: TaskToken) -> None:
         self._board.isolate(worker, token)
 

@@ -219,6 +219,9 @@ class RedisTaskQueue:
         worker.
         """
 
+    def end(self, token: TaskToken) -> None:
+        """Does nothing, as `begin`."""
+
     async def isolate(self, worker: str, token: TaskToken) -> None:
         await self._start(worker, [token], is_isolated=True)
 

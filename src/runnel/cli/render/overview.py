@@ -113,10 +113,14 @@ def build_worker_row(worker: WorkerView, now: float) -> list[Cell]:
 
 
 def _format_load(worker: WorkerView) -> str:
-    """Returns the busy slots of all slots, such as `8/8 +20` with 20 tasks that wait for a slot."""
+    """Returns the busy slots of all slots, such as `8/8 +20` with 20 tasks that wait for a slot.
+
+    `2/8, 1 abandoned` means that one thread continues after its task has ended.
+    """
     holds, slots = worker.holds or 0, worker.concurrency or 0
     waiting = f" +{holds - slots}" if holds > slots else ""
-    return f"{min(holds, slots)}/{slots}{waiting}"
+    abandoned = f", {worker.abandoned_threads} abandoned" if worker.abandoned_threads else ""
+    return f"{min(holds, slots)}/{slots}{waiting}{abandoned}"
 
 
 def _build_execution_row(summary: ExecutionSummary, now: float) -> list[Cell]:

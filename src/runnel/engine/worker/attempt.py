@@ -3,7 +3,8 @@ output.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -22,14 +23,21 @@ from runnel.core.templates.errors import (
 from runnel.core.templates.parser import OPENING_PATTERN
 from runnel.core.values import Json, Value
 from runnel.engine.blob_cache import BlobCache
-from runnel.engine.worker.config_templates import SECRETS_ROOT, CompiledConfig, compile_config
+from runnel.engine.worker.config_templates import (
+    COMPILED_CONFIG_BYTES_MAX,
+    SECRETS_ROOT,
+    CompiledConfig,
+    compile_config,
+)
 from runnel.engine.worker.executor import Executor
+from runnel.engine.worker.node_plan import NodePlan, PreparedCall
 from runnel.engine.worker.outputs import inline_if_small, offload_result
 from runnel.engine.worker.refusals import Refusal
 from runnel.engine.worker.result_cache import ResultCache, compile_cache_key, compute_cache_key
 from runnel.engine.worker.secret_masking import redact_output
 from runnel.engine.worker.task_run import TaskRun
 from runnel.engine.worker.task_values import TaskInputs
+from runnel.engine.worker.threads import ShortCall
 from runnel.errors import NotAllowedError
 from runnel.ports.clock import Secrets
 
@@ -56,6 +64,9 @@ class TaskNotRunnableError(Exception):
     def __init__(self, reason: Refusal) -> None:
         super().__init__(str(reason))
         self.reason = reason
+
+
+PLANS_MAX = 1024
 
 
 class AttemptPipeline:
@@ -86,6 +97,7 @@ class AttemptPipeline:
         self._on_suspend = on_suspend
         self._on_suspect = on_suspect
         self._inline_bytes_max = inline_bytes_max
+        self._make_plan_once = lru_cache(maxsize=PLANS_MAX)(self._make_plan)
 
     async def find_cached_output(self, run: TaskRun) -> Value | None:
         """Returns the output of an earlier task with the same cache key, or None.
@@ -132,31 +144,62 @@ class AttemptPipeline:
         await values.load(config.roots, self._blobs)
         _plan(handler, self._resolve(config, values))
 
-    async def produce_output(self, run: TaskRun) -> Value:
-        task = run.task
-        handler = self._handlers.get(task.handler)
+    def find_plan(self, task: TaskMessage) -> NodePlan:
+        """Returns the plan of the task; raises HandlerNotFoundError and TemplateSyntaxError."""
+        data = bytes(task.config)
+        if len(data) > COMPILED_CONFIG_BYTES_MAX:
+            return self._make_plan(task.handler, data)
+        return self._make_plan_once(task.handler, data)
+
+    async def prepare(self, run: TaskRun, plan: NodePlan) -> PreparedCall:
+        """Resolves the arguments. A suspect waits until it may run."""
+        task, config = run.task, plan.config
         values = TaskInputs(task)
-        config = compile_config(task.config)
         has_blobs = values.has_blobs
         if has_blobs and config.roots:
             await self._load(run, values, config.roots)
-        call = _plan(handler, self._resolve(config, values))
+        call = _plan(plan.handler, self._resolve(config, values))
         if task.losses >= SUSPECT_LOSSES:
             call = _isolate(run, call)
             await self._on_suspect(run)
         if has_blobs and call.place is not ContextPlace.NONE:
             await self._load(run, values, (INPUT, *values.parent_ids()))
         context = run.context = Context(task, values, self._emit)
-        data = await self._executor.run(run, call, context, values)
-        if config.secrets or call.knows_secrets:
-            data = redact_output(data, self._secrets)
+        return PreparedCall(run, plan, call, context, values)
+
+    async def execute(self, prepared: PreparedCall) -> Value:
+        """Makes the call and returns its output."""
+        return await self._store(prepared, await self._executor.run(prepared))
+
+    def make_short_call(self, prepared: PreparedCall) -> ShortCall:
+        return self._executor.make_short_call(prepared)
+
+    def finish_at_once(self, prepared: PreparedCall, result: Any) -> Value | None:
+        """Returns the output of a short call; None if `finish` has to wait for it."""
+        if not isinstance(result, bytes) or prepared.run.cache_key:
+            return None
+        return inline_if_small(self._mask(prepared, result), self._inline_bytes_max)
+
+    async def finish(self, prepared: PreparedCall, result: Any) -> Value:
+        """Returns the output of a call in a thread."""
+        return await self._store(prepared, await self._executor.finish(prepared, result))
+
+    def _make_plan(self, handler: str, data: bytes) -> NodePlan:
+        return NodePlan(self._handlers.get(handler), compile_config(data))
+
+    def _mask(self, prepared: PreparedCall, data: bytes) -> bytes:
+        return redact_output(data, self._secrets) if prepared.masks_secrets else data
+
+    async def _store(self, prepared: PreparedCall, data: bytes) -> Value:
+        run = prepared.run
+        data = self._mask(prepared, data)
         if run.cache_key:
             self._on_suspend(run)
-            await self._results.put(run.cache_key, data, ttl_s=task.cache_ttl_s)
+            await self._results.put(run.cache_key, data, ttl_s=run.task.cache_ttl_s)
         output = inline_if_small(data, self._inline_bytes_max)
         if output is None:
             self._on_suspend(run)
-            output = await offload_result(data, task.token, self._blobs)
+            output = await offload_result(data, run.token, self._blobs)
         return output
 
     async def _to_value(self, data: bytes, task: TaskMessage) -> Value:

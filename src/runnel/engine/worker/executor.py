@@ -1,16 +1,13 @@
 """Runs one call according to its mode: on the event loop, in a thread or in a child process."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context as ContextVariables
 from contextvars import copy_context
 from functools import partial
 from inspect import iscoroutine
-from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from runnel.authoring.calls import FunctionCall, Mode
+from runnel.authoring.calls import Mode
 from runnel.authoring.context import Context
 from runnel.core.retry import ErrorInfo
 from runnel.engine.worker.child_process import (
@@ -23,11 +20,13 @@ from runnel.engine.worker.child_process import (
     WaitMessage,
     make_job,
 )
+from runnel.engine.worker.node_plan import PreparedCall
 from runnel.engine.worker.outputs import encode_result
 from runnel.engine.worker.slots import RunSlot, Slots, current_slot
-from runnel.engine.worker.task_run import RunningCode, TaskRun
-from runnel.engine.worker.task_values import TaskInputs
+from runnel.engine.worker.task_run import RunningCode, TaskRun, get_code
+from runnel.engine.worker.threads import RunCallback, ShortCall, ThreadJob, ThreadPool
 from runnel.errors import BrokenInvariantError, Skip, SoftTimeoutError
+from runnel.ports.clock import Clock
 
 # The CoroutineDriver steps a coroutine of user code inside the slot's own asyncio task. A separate
 # asyncio task per coroutine would cost 6 µs. A plain `await` could neither raise a soft timeout at
@@ -104,92 +103,7 @@ class CoroutineDriver(RunningCode):
         return self._enter(self._coroutine.throw, error)
 
 
-# The threads for synchronous user code are reused, and not joined when the process ends. The
-# threads are daemon threads on purpose. The interpreter joins the threads of concurrent.futures at
-# exit, so a function that hangs would keep a worker from shutting down. The worker's slots bound
-# the number of threads: a function keeps its slot until it has returned.
-
-
-class ThreadJob:
-    """A function call in a thread. `outcome` is (result, None) or (None, error).
-
-    `on_return` is called on the event loop when the function returns, in every case. If `outcome`
-    is cancelled, the function continues and its result is dropped.
-    """
-
-    __slots__ = ("_context", "_function", "_on_return", "has_returned", "outcome")
-
-    def __init__(self, function: Callable[[], Any], on_return: Callable[[], None]) -> None:
-        self._function = function
-        self._context: ContextVariables = copy_context()
-        self._on_return = on_return
-        self.has_returned = False
-        self.outcome: asyncio.Future[tuple[Any, BaseException | None]] = (
-            asyncio.get_running_loop().create_future()
-        )
-
-    def execute(self) -> tuple[Any, BaseException | None]:
-        try:
-            return self._context.run(self._function), None
-        except BaseException as error:  # noqa: BLE001  # SystemExit too is the task's error
-            return None, error
-
-    def settle(self, outcome: tuple[Any, BaseException | None]) -> None:
-        self.has_returned = True
-        self._on_return()
-        if not self.outcome.done():
-            self.outcome.set_result(outcome)
-
-
-class ThreadPool:
-    """A pool of daemon threads. Each thread runs one job at a time."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: SimpleQueue[ThreadJob | None] = SimpleQueue()
-        self._started = 0
-        self._idle = 0
-
-    def start(self, function: Callable[[], Any], on_return: Callable[[], None]) -> ThreadJob:
-        """Starts a function in a thread.
-
-        Call `start` on the event loop. The same loop receives the outcome.
-        """
-        job = ThreadJob(function, on_return)
-        if self._idle:
-            self._idle -= 1
-        else:
-            self._started += 1
-            threading.Thread(
-                target=self._work,
-                args=(asyncio.get_running_loop(),),
-                name=f"{self._name}-{self._started}",
-                daemon=True,
-            ).start()
-        self._jobs.put(job)
-        return job
-
-    def close(self) -> None:
-        """Ends idle threads at once, and busy ones when their function returns."""
-        for _ in range(self._started):
-            self._jobs.put(None)
-
-    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (job := self._jobs.get()) is not None:
-            outcome = job.execute()
-            try:
-                loop.call_soon_threadsafe(self._done, job, outcome)
-            except RuntimeError:
-                return  # the event loop is closed, so no task waits for this result
-            del job, outcome
-
-    def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
-        self._idle += 1
-        job.settle(outcome)
-
-
 AnyCoroutine: TypeAlias = Coroutine[Any, Any, Any]
-RunCallback: TypeAlias = Callable[[TaskRun], None]
 
 
 class ChildCodeError(Exception):
@@ -212,25 +126,26 @@ class Executor:
         threads: ThreadPool,
         processes: ChildProcessPool,
         slots: Slots,
+        clock: Clock,
         *,
         on_suspend: RunCallback,
         on_abandoned: RunCallback,
         on_returned: RunCallback,
     ) -> None:
         self._threads = threads
+        self._clock = clock
         self._processes = processes
         self._slots = slots
         self._on_suspend = on_suspend
         self._on_abandoned = on_abandoned
         self._on_returned = on_returned
 
-    async def run(
-        self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
-    ) -> bytes:
+    async def run(self, prepared: PreparedCall) -> bytes:
         """Runs the call and returns its encoded result.
 
         Raises the exception of the code, or CancelledError if the run was stopped.
         """
+        run, call, context = prepared.run, prepared.call, prepared.context
         if call.mode is Mode.LOOP:
             enter = copy_context().run
             result = enter(call.invoke, context)
@@ -239,8 +154,8 @@ class Executor:
             return encode_result(result, call.signature)
         self._on_suspend(run)
         if call.mode is Mode.THREAD:
-            return await self._in_thread(run, call, context)
-        return await self._in_process(run, call, context, values)
+            return await self._in_thread(prepared)
+        return await self._in_process(prepared)
 
     async def _drive(self, run: TaskRun, coroutine: AnyCoroutine, enter: Callable[..., Any]) -> Any:
         """Runs the coroutine and returns its result.
@@ -254,7 +169,7 @@ class Executor:
         except StopIteration as stop:
             return stop.value
         self._on_suspend(run)
-        outer_code = _get_code(run)
+        outer_code = get_code(run)
         code = run.code = CoroutineDriver(coroutine, awaited, outer_code.runner, enter)
         try:
             return await code
@@ -262,35 +177,48 @@ class Executor:
             run.code = outer_code
             slot.close()
 
-    async def _in_thread(self, run: TaskRun, call: FunctionCall, context: Context) -> bytes:
+    def make_short_call(self, prepared: PreparedCall) -> ShortCall:
+        """Makes a call for a batch. `finish` takes its result."""
+        slot = RunSlot(self._slots, prepared.run)
+        return ShortCall(prepared, slot, partial(_run_in_thread, prepared, slot))
+
+    async def finish(self, prepared: PreparedCall, result: Any) -> bytes:
+        """Returns the encoded result of a call in a thread, which may have returned a coroutine."""
+        if iscoroutine(result):
+            result = await self._drive(prepared.run, result, copy_context().run)
+            return encode_result(result, prepared.call.signature)
+        return bytes(result)
+
+    async def _in_thread(self, prepared: PreparedCall) -> bytes:
+        run = prepared.run
         slot = RunSlot(self._slots, run)
-        job = self._threads.start(
-            partial(_run_in_thread, call, context, slot), partial(self._on_thread_returned, run)
+        job = ThreadJob(
+            partial(_run_in_thread, prepared, slot),
+            prepared.plan.duration,
+            self._clock,
+            partial(self._on_thread_returned, run),
         )
+        self._threads.start(job)
         try:
             result, error = await job.outcome
         except asyncio.CancelledError:
             if not job.has_returned:
-                run.keeps_slot = True
                 self._on_abandoned(run)
             raise
         finally:
             slot.close()
         if error is not None:
             raise error
-        if iscoroutine(result):
-            result = await self._drive(run, result, copy_context().run)
-            return encode_result(result, call.signature)
-        return bytes(result)
+        return await self.finish(prepared, result)
 
     def _on_thread_returned(self, run: TaskRun) -> None:
-        if run.keeps_slot:
+        self._threads.add_idle()
+        if run.is_abandoned:
             self._on_returned(run)
 
-    async def _in_process(
-        self, run: TaskRun, call: FunctionCall, context: Context, values: TaskInputs
-    ) -> bytes:
-        outer_code = _get_code(run)
+    async def _in_process(self, prepared: PreparedCall) -> bytes:
+        run, context = prepared.run, prepared.context
+        outer_code = get_code(run)
         slot = RunSlot(self._slots, run)
 
         def on_start(child: ChildProcess) -> None:
@@ -304,7 +232,7 @@ class Executor:
 
         try:
             answer = await self._processes.run(
-                make_job(call, values.make_portable_task()), on_message, on_start
+                make_job(prepared.call, prepared.values.make_portable_task()), on_message, on_start
             )
         finally:
             run.code = outer_code  # the child may run another task next
@@ -318,7 +246,7 @@ class Executor:
         return bytes(answer.output)
 
 
-def _run_in_thread(call: FunctionCall, context: Context, slot: RunSlot) -> Any:
+def _run_in_thread(prepared: PreparedCall, slot: RunSlot) -> Any:
     """Runs the call and returns its encoded result.
 
     The thread encodes the result, so that a large result does not block the event loop.
@@ -327,7 +255,8 @@ def _run_in_thread(call: FunctionCall, context: Context, slot: RunSlot) -> Any:
     coroutine. The event loop then runs that coroutine.
     """
     current_slot.set(slot)
-    result = call.finish(context)
+    call = prepared.call
+    result = call.finish(prepared.context)
     return result if iscoroutine(result) else encode_result(result, call.signature)
 
 
@@ -336,9 +265,3 @@ def _forward_message(message: LogMessage | MetricMessage, context: Context) -> N
         context.emit(message.measurement)
     else:
         context.relay_log(message.logger, message.level, message.message)
-
-
-def _get_code(run: TaskRun) -> RunningCode:
-    if run.code is None:
-        raise BrokenInvariantError(f"task {run.token} runs without a worker slot")
-    return run.code

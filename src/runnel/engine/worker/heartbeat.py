@@ -69,9 +69,14 @@ class Heartbeat:
         return len(reply.stop)
 
     def _build_info(self) -> WorkerInfo:
-        tasks = self._held.running(limit=TASKS_SHOWN_MAX)
-        refuses = self._dependencies.refusals.names
-        return replace(self.about, claimed_at=self._held.claimed_at, tasks=tasks, refuses=refuses)
+        held = self._held
+        return replace(
+            self.about,
+            claimed_at=held.claimed_at,
+            abandoned_threads=held.abandoned_threads,
+            tasks=held.running(limit=TASKS_SHOWN_MAX),
+            refuses=self._dependencies.refusals.names,
+        )
 
     async def listen(self) -> None:
         """Waits for tasks that a commit has dropped and stops them, until cancelled."""

@@ -4,10 +4,12 @@ limits.
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from math import inf
 from types import NoneType
 from typing import Any
 
+from runnel.authoring.calls import Mode
 from runnel.core.commands import (
     TaskCompleted,
     TaskDeferred,
@@ -31,6 +33,7 @@ from runnel.engine.worker.reports import Report, Reporter
 from runnel.engine.worker.secret_masking import redact_error, redact_log_lines
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.task_run import HeldTasks, RunningCode, StopReason, TaskRun
+from runnel.engine.worker.threads import ShortCall, ShortCalls
 from runnel.errors import (
     BrokenInvariantError,
     ProcessDiedError,
@@ -129,6 +132,7 @@ class RunnerPool:
         held: HeldTasks,
         deadlines: Deadlines,
         rate_limits: RateLimiter,
+        short_calls: ShortCalls,
         grace_s: float,
     ) -> None:
         self._slots = slots
@@ -137,6 +141,8 @@ class RunnerPool:
         self._held = held
         self._deadlines = deadlines
         self._rate_limits = rate_limits
+        self._short_calls = short_calls
+        short_calls.owner = self
         self._refusals = dependencies.refusals
         self._clock = dependencies.clock
         self._tasks = dependencies.tasks
@@ -170,6 +176,8 @@ class RunnerPool:
         runner = _get_current_task()
         waiting_code = RunningCode(runner)
         while not self.is_ending:
+            if not self._slots.has_ready:
+                self._short_calls.run_next()  # before the next claim, which counts the free slots
             run = await self._take_run(runner)
             run.code = waiting_code
             self._active += 1
@@ -182,7 +190,9 @@ class RunnerPool:
                 report = self._make_failed_or_skipped(run, error)
             finally:
                 self._active -= 1
-                self._finish(run, report)
+                if not isinstance(run.code, ShortCall):
+                    self._release(run)
+                    self._finish(run, report)
             del run, report  # an idle runner must not keep its last run in memory
             if runner.cancelling():
                 await self._forget_cancels(runner)
@@ -192,11 +202,15 @@ class RunnerPool:
         if run.stop_reason is not None or run.is_finished:
             return
         kill_at = self._clock.monotonic() + (self._grace_s if grace_s is None else grace_s)
+        has_code = run.code is not None
         run.stop(reason, kill_at=kill_at)
-        if run.code is not None:
-            self._deadlines.arm(run, run.next_check())
+        if has_code:
+            if not run.is_finished:
+                self._deadlines.arm(run, run.next_check())
         elif reason is StopReason.DROPPED:
             self._reporter.put(TaskStopped(token=run.token))
+        if self._is_draining:
+            self._update_quiet()
 
     def report_returned(self, run: TaskRun) -> None:
         """Reports the end of a stopped task whose thread has returned at last."""
@@ -211,15 +225,18 @@ class RunnerPool:
         `is_quiet` is set as soon as all runs that have begun have ended.
         """
         self._is_draining = True
-        self._update_quiet()
-        now = self._clock.now()
         for run in (*self._slots.drain_ready(), *self._parked):
-            run.is_finished = True
-            if run.stop_reason is None:
-                self._reporter.put(
-                    TaskDeferred(token=run.token, until=now, wait_s=0.0, reason="its worker ended")
-                )
+            self._hand_back(run)
         self._parked.clear()
+        self._update_quiet()
+
+    def _hand_back(self, run: TaskRun) -> None:
+        run.is_finished = True
+        if run.stop_reason is None:
+            until = self._clock.now()
+            self._reporter.put(
+                TaskDeferred(token=run.token, until=until, wait_s=0.0, reason="its worker ended")
+            )
 
     def close(self) -> None:
         """Ends each runner that is cancelled from now on."""
@@ -236,6 +253,8 @@ class RunnerPool:
             if run.stop_reason is None:
                 self._slots.put_resumed(run)
             return inf
+        if isinstance(run.code, ShortCall) and not run.is_watched:
+            return self._short_calls.check(run.code, now)
         if now >= run.note_at:
             run.note_at = inf
             self._reporter.put(
@@ -247,7 +266,43 @@ class RunnerPool:
             run.stop(StopReason.TIMEOUT, kill_at=now + self._grace_s)
         if now >= run.kill_at:
             run.kill()
-        return run.next_check()
+        return inf if run.is_finished else run.next_check()
+
+    # -- calls in batches: the methods of ShortCallOwner
+
+    def end_short_call(self, call: ShortCall) -> None:
+        run = call.run
+        run.code = None
+        self._active -= 1
+        if run.stop_reason is not None or call.outcome is None:
+            self._finish(run, self._make_stopped(run))
+            return
+        result, error = call.outcome
+        if error is not None:
+            self._finish(run, self._make_failed_or_skipped(run, error))
+            return
+        output = self._attempts.finish_at_once(call.prepared, result)
+        if output is not None:
+            self._finish(run, self._make_completed(run, output))
+            return
+        run.finish = partial(self._attempts.finish, call.prepared, result)
+        self._slots.put_first(run)
+
+    def watch_short_call(self, call: ShortCall, at: float) -> None:
+        if not call.run.is_finished:
+            self._deadlines.arm(call.run, at)
+
+    def return_short_call(self, call: ShortCall) -> None:
+        run = call.run
+        run.code = run.context = None
+        self._active -= 1
+        self._telemetry.ended(run.task, _OUTCOME_NAMES[TaskDeferred], 0.0)
+        run.started_at = 0.0
+        if self._is_draining:
+            self._hand_back(run)
+            self._update_quiet()
+        else:
+            self._slots.put_first(run)
 
     @property
     def is_ending(self) -> bool:
@@ -283,6 +338,8 @@ class RunnerPool:
         Returns None if the run is parked, dropped or ended by a shutdown.
         """
         try:
+            if run.finish is not None:
+                return self._make_completed(run, await run.finish())
             if run.task.cache_key:
                 cached_report = await self._report_cached(run)
                 if cached_report is not None:
@@ -291,12 +348,8 @@ class RunnerPool:
                 deferred = await self._admit(run)
                 if deferred is not None or run.is_parked:
                     return deferred
-            self._tasks.begin(run.token)
-            run.started_at = self._clock.now()
-            self._telemetry.started(run.task, self._worker, run.started_at)
-            output = await self._attempts.produce_output(run)
-            is_cached = run.context is not None and run.context.is_cached
-            return self._make_completed(run, output, is_cached=is_cached)
+            output = await self._execute(run)
+            return None if output is None else self._make_completed(run, output)
         except SuspectDeferredError:
             until, wait_s = self._clock.now() + SUSPECT_RETRY_S, SUSPECT_RETRY_S
             return TaskDeferred(token=run.token, until=until, wait_s=wait_s, reason=SUSPECT_REASON)
@@ -309,6 +362,28 @@ class RunnerPool:
             if is_cancel and run.stop_reason is None and self.is_ending:
                 raise  # the worker was cancelled, not the run
             return self._make_failed_or_skipped(run, error)
+
+    async def _execute(self, run: TaskRun) -> Value | None:
+        """Runs the code of the task and returns its output; None if a batch runs it.
+
+        The store records which code runs, and counts a crash against this task. So a call that
+        waits in a batch is not recorded yet. Its function is known, so its plan runs no user code.
+        """
+        run.started_at = self._clock.now()
+        self._telemetry.started(run.task, self._worker, run.started_at)
+        plan = self._attempts.find_plan(run.task)
+        is_short = plan.duration.is_short and run.task.losses < SUSPECT_LOSSES
+        if not is_short:
+            self._tasks.begin(run.token)
+        prepared = await self._attempts.prepare(run, plan)
+        if is_short:
+            if prepared.call.mode is Mode.THREAD:
+                run.code = call = self._attempts.make_short_call(prepared)
+                self._active += 1
+                self._short_calls.add(call)
+                return None
+            self._tasks.begin(run.token)
+        return await self._attempts.execute(prepared)
 
     async def admit_suspect(self, run: TaskRun) -> None:
         """Returns when a suspect may run: in a child process, or while nothing else runs here.
@@ -398,6 +473,7 @@ class RunnerPool:
     ) -> Report | None:
         if run.stop_reason is not None:
             return self._make_stopped(run)
+        is_cached = is_cached or (run.context is not None and run.context.is_cached)
         return TaskCompleted(
             token=run.token,
             output=output,
@@ -463,11 +539,13 @@ class RunnerPool:
         lines = () if run.context is None else run.context.log_lines
         return redact_log_lines(lines, self._secrets) if lines else ()
 
-    def _finish(self, run: TaskRun, report: Report | None) -> None:
+    def _release(self, run: TaskRun) -> None:
         if run.task.losses >= SUSPECT_LOSSES:
             self._end_suspect(run)
         if not run.keeps_slot:
             self._slots.release(has_waited=run.is_watched or run.is_parked)
+
+    def _finish(self, run: TaskRun, report: Report | None) -> None:
         if not run.is_parked:
             run.is_finished = True
             self._deadlines.forget(run)
@@ -475,7 +553,7 @@ class RunnerPool:
                 took_s = self._clock.now() - run.started_at
                 self._telemetry.ended(run.task, _OUTCOME_NAMES[type(report)], took_s)
             # A thread continues after its run has ended. `report_returned` reports its end.
-            if report is not None and not (run.keeps_slot and type(report) is TaskStopped):
+            if report is not None and not (run.is_abandoned and type(report) is TaskStopped):
                 if type(report) is not TaskDeferred:
                     self._refusals.refusals_in_a_row = 0
                 self._reporter.put(report)
@@ -488,7 +566,7 @@ class RunnerPool:
         self._slots.discard_suspect(run)
 
     def _update_quiet(self) -> None:
-        if not self._active:
+        if not self._active and not self._slots.has_ended_calls:
             self.is_quiet.set()
 
 

@@ -40,6 +40,8 @@ class Slots:
     A run that waits for another execution lends its slot. When the wait ends, the run takes a slot
     back before any queued run.
 
+    Runs in a batch share one slot. The others of them count as claimed ahead.
+
     `suspects` are runs that must not get company, because processes died with earlier attempts of
     their tasks. While there is a suspect, no task may be claimed.
     """
@@ -57,6 +59,7 @@ class Slots:
         self._idle: list[asyncio.Future[None]] = []
         self._claimer: asyncio.Future[None] | None = None
         self._runners = 0
+        self._batched = 0
         self._lent = 0
         self._lent_at: Counter[int] = Counter()  # by level of nesting
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -79,7 +82,17 @@ class Slots:
             return 0
         ahead = self._claim_ahead if self._ended_at_once >= self.count else 0
         resumed = 0 if self._is_claims_turn else len(self._resumed)
-        return self.free + ahead - len(self._ready) - resumed
+        return self.free + ahead - len(self._ready) - self._batched - resumed
+
+    @property
+    def has_ready(self) -> bool:
+        """True if a run can begin now."""
+        return self.free > 0 and bool(self._ready or self._resumed)
+
+    @property
+    def has_ended_calls(self) -> bool:
+        """True if a run is queued whose call has ended, so that it must not be returned."""
+        return any(run.finish is not None and run.stop_reason is None for run in self._ready)
 
     @property
     def has_resumed(self) -> bool:
@@ -104,6 +117,11 @@ class Slots:
 
     def put(self, runs: Iterable[TaskRun]) -> None:
         self._ready.extend(runs)
+        self.wake_runner()
+
+    def put_first(self, run: TaskRun) -> None:
+        """Queues a run before all others, because it was taken before them."""
+        self._ready.appendleft(run)
         self.wake_runner()
 
     def add_suspects(self, runs: Iterable[TaskRun]) -> None:
@@ -160,6 +178,17 @@ class Slots:
         self._ended_at_once = 0 if has_waited else self._ended_at_once + 1
         self._free_one()
 
+    def join_batch(self) -> None:
+        """Frees the slot of a run that shares the slot of a batch from now on."""
+        self._batched += 1
+        self._free_one()
+
+    def leave_batch(self, *, has_waited: bool) -> None:
+        """Notes that a run leaves a batch that keeps its slot."""
+        self._batched -= 1
+        self._ended_at_once = 0 if has_waited else self._ended_at_once + 1
+        self._wake_claimer()
+
     def lend(self, level: int = 1) -> None:
         """Frees the slot of a run that waits for another execution.
 
@@ -211,10 +240,10 @@ class Slots:
 
     def drain_ready(self) -> list[TaskRun]:
         """Removes and returns the runs that have not begun, for a worker that shuts down."""
-        runs = [*self._ready, *self._resumed]
-        self._ready.clear()
+        queued = [*self._ready, *self._resumed]
+        self._ready = deque(run for run in queued if run.finish is not None)
         self._resumed.clear()
-        return runs
+        return [run for run in queued if run.finish is None]
 
     def _pop_next(self) -> TaskRun | None:
         """Removes and returns the next run; None if there is none, or if a claim comes first."""

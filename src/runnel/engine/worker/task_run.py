@@ -1,7 +1,7 @@
 """The tasks that a worker holds, each from its claim to its acknowledged report."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from heapq import nsmallest
 from math import inf
@@ -9,7 +9,8 @@ from math import inf
 from runnel.authoring.context import Context
 from runnel.core.effects import TaskMessage
 from runnel.core.ids import TaskToken
-from runnel.errors import SoftTimeoutError
+from runnel.core.values import Value
+from runnel.errors import BrokenInvariantError, SoftTimeoutError
 from runnel.ports.workers import RunningTaskInfo
 
 # Running code, and the three ways to interrupt running code: soft timeout, cancellation, kill.
@@ -60,8 +61,10 @@ class TaskRun:
     All times are monotonic and `inf` if unset, except `started_at`, which is wall time.
 
     `check_at` is the time of the next deadline check. A stopped run is finished once its code has
-    ended. Code that has not ended by `kill_at` is killed. `keeps_slot` marks a run that has ended
-    while its thread, which can't be killed, continues. `is_isolated` marks a suspect: its code runs
+    ended. Code that has not ended by `kill_at` is killed. `is_abandoned` marks a run that has ended
+    while its thread, which can't be killed, continues. If `keeps_slot` is also True, that thread
+    occupies the slot of the run. `finish` is set if the call of the run has ended and its result
+    takes further steps, which return the output. `is_isolated` marks a suspect: its code runs
     alone in a child process, because processes died with earlier attempts of its task.
     `is_in_child` also marks a suspect that runs in a child process anyway.
     """
@@ -71,7 +74,9 @@ class TaskRun:
         "check_at",
         "code",
         "context",
+        "finish",
         "has_rate_token",
+        "is_abandoned",
         "is_finished",
         "is_in_child",
         "is_isolated",
@@ -95,6 +100,8 @@ class TaskRun:
         self.cache_key = ""
         self.started_at = 0.0
         self.stop_reason: StopReason | None = None
+        self.finish: Callable[[], Awaitable[Value]] | None = None
+        self.is_abandoned = False
         self.is_finished = False
         self.is_in_child = False
         self.is_isolated = False
@@ -147,16 +154,24 @@ class TaskRun:
             self.code.kill()
 
 
+def get_code(run: TaskRun) -> RunningCode:
+    if run.code is None:
+        raise BrokenInvariantError(f"task {run.token} runs without a worker slot")
+    return run.code
+
+
 class HeldTasks:
     """The tasks that this worker holds: claimed, and without an acknowledged report.
 
     Heartbeats list these tasks.
 
-    `claimed_at` is the time of the last claim, and 0 before the first claim.
+    `claimed_at` is the time of the last claim, and 0 before the first claim. `abandoned_threads` is
+    the number of threads that continue although their task has ended.
     """
 
     def __init__(self) -> None:
         self.claimed_at = 0.0
+        self.abandoned_threads = 0
         self._runs: dict[TaskToken, TaskRun] = {}
 
     def add(self, task: TaskMessage) -> TaskRun:

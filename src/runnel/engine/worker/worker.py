@@ -20,7 +20,7 @@ from runnel.engine.worker import WorkerDependencies
 from runnel.engine.worker.attempt import AttemptPipeline, HandlerLookup
 from runnel.engine.worker.child_process import ChildProcessPool
 from runnel.engine.worker.deadlines import Deadlines
-from runnel.engine.worker.executor import Executor, ThreadPool
+from runnel.engine.worker.executor import Executor
 from runnel.engine.worker.heartbeat import Heartbeat
 from runnel.engine.worker.refusals import TaskRefusals
 from runnel.engine.worker.reports import Reporter
@@ -28,6 +28,7 @@ from runnel.engine.worker.result_cache import ResultCache
 from runnel.engine.worker.runner import RateLimiter, RunnerPool
 from runnel.engine.worker.slots import ClaimLoop, Slots
 from runnel.engine.worker.task_run import HeldTasks, StopReason, TaskRun
+from runnel.engine.worker.threads import ShortCalls, ThreadPool
 from runnel.errors import InputError, StoreError
 from runnel.ports.clock import Clock, NoSecrets, Secrets
 from runnel.ports.records import BlobStore
@@ -44,6 +45,9 @@ from runnel.ports.workers import WorkerInfo
 
 # The time limit of each store call at the end of a shutdown.
 SHUTDOWN_CALL_S = 5.0
+# The most threads per slot that may continue after their task has ended, without a slot. A further
+# thread keeps the slot of its task until its function returns.
+ABANDONED_PER_SLOT = 4
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +96,6 @@ class Worker:
         if options.concurrency < 1:
             raise InputError(f"expected concurrency to be at least 1, got {options.concurrency}")
         self.name = name
-        self.abandoned_threads = 0
         self._options = options
         self._tasks, self._handlers = tasks, handlers
         self._clock, self._telemetry = clock, telemetry
@@ -131,6 +134,7 @@ class Worker:
             held=held,
             deadlines=self._deadlines,
             rate_limits=RateLimiter(tasks, options.rate_limits),
+            short_calls=self._make_short_calls(),
             grace_s=options.grace_s,
         )
         self._stop: asyncio.Event | None = None
@@ -142,6 +146,11 @@ class Worker:
     def holds(self) -> int:
         """The number of tasks between their claim and the acknowledged report."""
         return len(self._held)
+
+    @property
+    def abandoned_threads(self) -> int:
+        """The number of threads that continue although their task has ended."""
+        return self._held.abandoned_threads
 
     async def run(self, stop: asyncio.Event, stop_now: asyncio.Event | None = None) -> None:
         """Runs tasks until `stop` is set, then waits up to `shutdown_s` for the running tasks.
@@ -182,11 +191,22 @@ class Worker:
                 for loop in loops:
                     loop.cancel()
 
+    def _make_short_calls(self) -> ShortCalls:
+        return ShortCalls(
+            self._threads,
+            self._slots,
+            self._tasks,
+            self._clock,
+            on_abandoned=self._on_abandoned,
+            on_returned=self._on_returned,
+        )
+
     def _make_pipeline(self, blobs: BlobStore, dependencies: WorkerDependencies) -> AttemptPipeline:
         executor = Executor(
             self._threads,
             self._processes,
             self._slots,
+            self._clock,
             on_suspend=self._on_suspended,
             on_abandoned=self._on_abandoned,
             on_returned=self._on_returned,
@@ -282,7 +302,13 @@ class Worker:
         await self._runners.admit_suspect(run)
 
     def _on_abandoned(self, run: TaskRun) -> None:
-        self.abandoned_threads += 1
+        """Notes that a run ends while its thread continues.
+
+        The run gives its slot back, unless too many such threads exist already.
+        """
+        run.is_abandoned = True
+        run.keeps_slot = self.abandoned_threads >= ABANDONED_PER_SLOT * self._options.concurrency
+        self._held.abandoned_threads += 1
         self._telemetry.event(
             THREAD_ABANDONED,
             worker=self.name,
@@ -291,13 +317,15 @@ class Worker:
             item=None if run.token.item == NO_ITEM else run.token.item,
             reason=str(run.stop_reason or "cancelled"),
             abandoned=self.abandoned_threads,
+            keeps_slot=run.keeps_slot,
         )
 
     def _on_returned(self, run: TaskRun) -> None:
-        self.abandoned_threads -= 1
+        self._held.abandoned_threads -= 1
         self._runners.report_returned(run)
-        self._slots.release(has_waited=True)
-        self._slots.wake_runner()
+        if run.keeps_slot:
+            self._slots.release(has_waited=True)
+            self._slots.wake_runner()
 
     def _emit(self, task: TaskMessage, measurement: Measurement) -> None:
         """Reports a metric of user code to telemetry.

@@ -68,6 +68,9 @@ class RecordingTaskQueue:
         self.begun.append(token)
         self._tasks.begin(token)
 
+    def end(self, token: TaskToken) -> None:
+        self._tasks.end(token)
+
     async def beat(
         self, worker: str, holds: Sequence[TaskToken], *, about: WorkerInfo | None = None
     ) -> HeartbeatReply:

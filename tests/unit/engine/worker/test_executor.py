@@ -10,11 +10,15 @@ import pytest
 
 from runnel.authoring.calls import FunctionCall, Mode
 from runnel.authoring.context import Context
+from runnel.engine.clock import RealClock
 from runnel.engine.worker.child_process import ChildProcessPool, JobResult
-from runnel.engine.worker.executor import Executor, ThreadJob, ThreadPool
+from runnel.engine.worker.config_templates import CompiledConfig
+from runnel.engine.worker.executor import Executor
+from runnel.engine.worker.node_plan import CallDuration, NodePlan, PreparedCall
 from runnel.engine.worker.slots import Slots
 from runnel.engine.worker.task_run import RunningCode, TaskRun
 from runnel.engine.worker.task_values import TaskInputs
+from runnel.engine.worker.threads import ThreadJob, ThreadPool
 from runnel.errors import BrokenInvariantError
 from tests.unit.engine.worker.worker_harness import WorkerHarness
 from tests.waiting import wait_until
@@ -33,19 +37,22 @@ class RecordingExecutor:
         self.abandoned: list[TaskRun] = []
         self.run = TaskRun(stage.task("output"))
         self._values = TaskInputs(self.run.task)
+        self._handler = stage.handlers.get("output")
         self._executor = Executor(
             threads or ThreadPool("t"),
             processes or ChildProcessPool(),
             Slots(1),
+            stage.clock,
             on_suspend=lambda _run: None,
             on_abandoned=self.abandoned.append,
             on_returned=lambda _run: None,
         )
 
     async def execute(self, function: Callable[..., Any], mode: Mode) -> bytes:
+        plan = NodePlan(self._handler, CompiledConfig(b"{}"))
         call = FunctionCall(function=function, mode=mode)
         context = Context(self.run.task, self._values, lambda _task, _measured: None)
-        return await self._executor.run(self.run, call, context, self._values)
+        return await self._executor.run(PreparedCall(self.run, plan, call, context, self._values))
 
 
 def answer() -> int:
@@ -56,8 +63,8 @@ async def test_a_thread_that_returned_before_the_cancellation_is_not_abandoned(
     frozen: WorkerHarness,
 ) -> None:
     class Racing(ThreadPool):
-        def _done(self, job: ThreadJob, outcome: tuple[Any, BaseException | None]) -> None:
-            super()._done(job, outcome)
+        def add_idle(self) -> None:
+            super().add_idle()
             running.cancel()
 
     threads = Racing("t")
@@ -68,7 +75,6 @@ async def test_a_thread_that_returned_before_the_cancellation_is_not_abandoned(
     threads.close()
     assert running.cancelled()
     assert floor.abandoned == []
-    assert not floor.run.keeps_slot
 
 
 class Silent(ChildProcessPool):
@@ -115,7 +121,9 @@ async def test_a_thread_that_returns_after_its_loop_has_closed_ends_silently(
         go.wait(10)
 
     async def short() -> None:
-        ThreadPool("late").start(hang, lambda: None)
+        ThreadPool("late").start(
+            ThreadJob(hang, CallDuration(), RealClock(), on_return=lambda: None)
+        )
 
     def with_a_loop_of_its_own() -> None:
         asyncio.run(short())

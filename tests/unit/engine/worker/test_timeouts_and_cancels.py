@@ -2,17 +2,20 @@
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
 
 from runnel.authoring.context import Context
 from runnel.core.commands import TaskCompleted
+from runnel.core.effects import TaskMessage
 from runnel.core.values import INLINE_BYTES_MAX
+from runnel.engine.worker import worker as worker_module
 from runnel.errors import SoftTimeoutError, TaskCancelledError
 from runnel.testing.clock import FakeClock, settle
 from tests.unit.engine.worker.worker_harness import WorkerHarness
-from tests.waiting import wait_until
+from tests.waiting import wait_for_value, wait_until
 
 
 async def test_a_task_over_its_timeout_is_cancelled_and_fails_as_retryable(
@@ -195,29 +198,69 @@ async def test_a_handler_may_clean_up_asynchronously_after_it_was_cancelled(
     assert failed.error.type == "TaskTimeoutError"  # type: ignore[union-attr]  # a failure
 
 
-async def test_a_timed_out_thread_keeps_its_slot_until_it_returns(stage: WorkerHarness) -> None:
-    go = threading.Event()
-    seen: list[bool] = []
+class Blocking:
+    """A handler in a thread that runs until the test opens its gate, whatever its timeout is."""
 
-    @stage.handlers.handler("slow")
-    def slow(config: Any, ctx: Context) -> str:
-        go.wait(10)
-        seen.append(ctx.cancelled)
+    def __init__(self, stage: WorkerHarness) -> None:
+        self.go = threading.Event()
+        self.saw_cancel: list[bool] = []
+        self._stage = stage
+        stage.handlers.register("blocking", self._run, mode="thread")
+
+    def task(self, node: str) -> TaskMessage:
+        return self._stage.task("blocking", node=node, timeout_s=0.02)
+
+    def _run(self, _config: Any, ctx: Context) -> str:
+        self.go.wait(10)
+        self.saw_cancel.append(ctx.cancelled)
         return "too late"
 
-    async with stage.working(concurrency=1) as worker:
-        await stage.issue(stage.task("slow", timeout_s=0.02), stage.task("output"))
-        [failed] = await stage.results(1)
-        abandoned_then = worker.abandoned_threads
-        go.set()
-        results = await stage.results(2)
+
+async def test_a_timed_out_thread_gives_its_slot_back(stage: WorkerHarness) -> None:
+    blocking = Blocking(stage)
+    async with stage.working(concurrency=1, beat_s=0.01) as worker:
+        await stage.issue(blocking.task("a"), stage.task("output"))
+        failed, completed = await stage.results(2)
+        abandoned = worker.abandoned_threads
+        shown = await wait_for_value(
+            partial(read_abandoned_threads, stage), every_s=0.01, deadline_s=10.0
+        )
+        blocking.go.set()
+        await wait_until(lambda: worker.abandoned_threads == 0)
 
     assert failed.error.type == "TaskTimeoutError"  # type: ignore[union-attr]  # a failure
-    assert abandoned_then == 1
-    assert worker.abandoned_threads == 0
-    assert len(stage.telemetry.named("thread.abandoned")) == 1
-    assert seen == [True]
-    assert len(results) == 2
+    assert completed.output.decode() == {}  # type: ignore[union-attr]  # it completed
+    assert (abandoned, shown) == (1, 1)
+    [event] = stage.telemetry.named("thread.abandoned")
+    assert (event["reason"], event["abandoned"], event["keeps_slot"]) == ("timeout", 1, False)
+    assert blocking.saw_cancel == [True]
+
+
+async def read_abandoned_threads(stage: WorkerHarness) -> int | None:
+    [record] = await stage.backend.tasks.workers()
+    return None if record.about is None else record.about.abandoned_threads or None
+
+
+async def test_a_timed_out_thread_keeps_its_slot_if_too_many_of_them_continue(
+    stage: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "ABANDONED_PER_SLOT", 2)
+    blocking = Blocking(stage)
+    last = stage.task("output", node="last", queue="tasks:blocking")
+    async with stage.working(concurrency=1) as worker:
+        await stage.issue(*map(blocking.task, ["a", "b", "c"]), last)
+        await stage.results(3)
+        abandoned = worker.abandoned_threads
+        blocking.go.set()
+        results = await stage.results(4)
+        await wait_until(lambda: worker.abandoned_threads == 0)
+
+    assert abandoned == 3
+    events = stage.telemetry.named("thread.abandoned")
+    assert [event["keeps_slot"] for event in events] == [False, False, True]
+    assert [result.token.node_id for result in results] == ["a", "b", "c", "last"]
+    assert stage.telemetry.started_tokens[-1].node_id == "last"
+    assert len(blocking.saw_cancel) == 3
 
 
 async def test_a_thread_can_check_its_soft_timeout_and_stop(
