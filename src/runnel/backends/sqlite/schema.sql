@@ -38,6 +38,11 @@ CREATE TABLE executions (
 
 CREATE INDEX executions_by_age ON executions (created_at, id);
 CREATE INDEX executions_by_state ON executions (state, created_at, id);
+CREATE INDEX executions_by_workflow ON executions (workflow, created_at, id);
+CREATE INDEX executions_by_rerun ON executions (rerun_of, created_at, id)
+WHERE rerun_of IS NOT NULL;
+CREATE INDEX executions_finished ON executions (state, finished_at)
+WHERE parent_id IS NULL AND finished_at IS NOT NULL;
 
 -- A negative version marks a deleted definition, which only its executions still read, by its hash.
 CREATE TABLE definitions (

@@ -68,6 +68,10 @@ class Checkpointer:
             self._rows = rows
             self._wakeup.set()
 
+    def request(self) -> None:
+        """Wakes the checkpoint thread, because the file shrinks only in a checkpoint."""
+        self._wakeup.set()
+
     def raise_failure(self) -> None:
         """Raises the error of repeated failures, because the log must not grow unnoticed.
 
