@@ -1,5 +1,6 @@
 """The cost of a statement on SQLite does not grow with the executions that it does not concern."""
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
@@ -8,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from runnel.backends.sqlite import database
 from runnel.backends.sqlite.archive import CHUNK_ROWS
 from runnel.backends.sqlite.backend import SqliteBackend
-from runnel.backends.sqlite.database import SCHEMA_VERSION, SQL, load_schema
+from runnel.backends.sqlite.database import SCHEMA_VERSION, SQL, Durability, load_schema
 from runnel.backends.sqlite.retention import ENTRIES_PER_STATEMENT, TRANSACTION_S
 from runnel.client.execution_lists import iter_headers
-from runnel.core.ids import ExecutionId
+from runnel.core.commands import CreateExecution
+from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.engine.clock import RealClock
 from runnel.ports.archive import ExecutionFilter
+from runnel.ports.store import Submission
 from runnel.testing.clock import FakeClock, FakeIds
 
 S = ExecutionState
@@ -24,6 +28,9 @@ SIZES = (1_000, 4_000)
 # Tables with a row per partition, a row at all, or few rows; and counts that stop at a limit.
 READ_WHOLE = {
     "list_partitions",
+    "list_homes",
+    "list_owners",
+    "list_submitted",
     "has_work",
     "count_in_state",
     "count_of_workflow",
@@ -57,7 +64,20 @@ def explain(db: sqlite3.Connection, statement: str) -> str:
 
 
 @pytest.fixture
-async def backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
+def steps(monkeypatch: pytest.MonkeyPatch) -> "StepCounter":
+    """Counts the steps of the connections that a backend opens."""
+    counter, connect = StepCounter(), database.connect
+
+    def connect_counted(path: Path, durability: Durability) -> sqlite3.Connection:
+        counter.connections.append(connect(path, durability))
+        return counter.connections[-1]
+
+    monkeypatch.setattr(database, "connect", connect_counted)
+    return counter
+
+
+@pytest.fixture
+async def backend(steps: "StepCounter", tmp_path: Path) -> AsyncIterator[SqliteBackend]:
     opened = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds())
     yield opened
     await opened.close()
@@ -71,11 +91,12 @@ def fill(
     state: ExecutionState = S.COMPLETED,
     entries: int = 1,
     letters: bool = False,
+    ended_at: float = 5.0,
 ) -> None:
-    """Stores executions of the workflow `w` that ended in the year 1970."""
+    """Stores executions of the workflow `w`."""
     db = sqlite3.connect(folder / "runnel.db")
     ids = [f"{prefix}{number:06}" for number in range(count)]
-    ended = None if state is S.RUNNING else 5.0
+    ended = ended_at if state.is_final else None
     db.executemany(
         "INSERT INTO executions VALUES (?, 0, 'w', 1, 'h', ?, 1, 1, ?, NULL, '{}', NULL, NULL)",
         [(id_, state.value, ended) for id_ in ids],
@@ -92,70 +113,65 @@ def fill(
 
 
 class StepCounter:
-    """Counts the steps of SQLite's virtual machine, in thousands."""
+    """Counts the steps of SQLite's virtual machine, in hundreds."""
 
     def __init__(self) -> None:
+        self.connections: list[sqlite3.Connection] = []
         self.count = 0
 
     def __call__(self) -> int:
         self.count += 1
         return 0
 
-
-@contextmanager
-def count_steps(*connections: sqlite3.Connection) -> Iterator[StepCounter]:
-    counter = StepCounter()
-    for connection in connections:
-        connection.set_progress_handler(counter, 100)
-    yield counter
-    for connection in connections:
-        connection.set_progress_handler(None, 0)
-
-
-def get_connections(backend: SqliteBackend) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    return backend._writer._db, backend._reader._db
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        self.count = 0
+        for connection in self.connections:
+            connection.set_progress_handler(self, 100)
+        yield
+        for connection in self.connections:
+            connection.set_progress_handler(None, 0)
 
 
 async def test_the_cost_of_a_deletion_does_not_grow_with_what_is_kept(
-    backend: SqliteBackend, tmp_path: Path
+    backend: SqliteBackend, steps: StepCounter, tmp_path: Path
 ) -> None:
-    steps = []
+    counts = []
     for size in SIZES:
         fill(tmp_path, size, prefix=f"kept{size}", state=S.FAILED, letters=True)
         fill(tmp_path, size, prefix=f"waiting{size}", state=S.RUNNING)
+        fill(tmp_path, size, prefix=f"later{size}", ended_at=2e9)
         fill(tmp_path, 100, prefix=f"old{size}", letters=True)
 
-        with count_steps(*get_connections(backend)) as counter:
+        with steps.counting():
             deleted = await backend.retention.delete_finished(S.COMPLETED, before=1e9, limit=100)
 
         assert deleted == 100
-        steps.append(counter.count)
+        counts.append(steps.count)
 
-    assert steps[1] <= 1.3 * steps[0]
+    assert counts[1] <= 1.3 * counts[0]
 
 
 FILTERS = {
     "workflow": ExecutionFilter(workflow="none"),
     "workflow and state": ExecutionFilter(workflow="none", states=(S.COMPLETED,)),
-    "rare state": ExecutionFilter(workflow="w", states=(S.FAILED,)),
     "rerun": ExecutionFilter(rerun_of=ExecutionId("none")),
 }
 
 
 @pytest.mark.parametrize("criteria", FILTERS.values(), ids=FILTERS)
 async def test_a_list_without_a_match_reads_no_executions(
-    backend: SqliteBackend, tmp_path: Path, criteria: ExecutionFilter
+    backend: SqliteBackend, steps: StepCounter, tmp_path: Path, criteria: ExecutionFilter
 ) -> None:
     fill(tmp_path, 5 * CHUNK_ROWS)
 
-    with count_steps(*get_connections(backend)) as counter:
+    with steps.counting():
         page = await backend.archive.list_headers(criteria)
         counts = await backend.archive.count_headers(criteria)
 
     assert (list(page), page.next) == ([], None)
-    assert all(count.number == 0 for count in counts.values() if criteria.workflow != "w")
-    if criteria.workflow != "w":
-        assert counter.count <= 20
+    assert all(count.number == 0 for count in counts.values())
+    assert steps.count <= 20
 
 
 async def test_a_workflow_with_a_rare_state_is_listed_completely(
@@ -254,3 +270,72 @@ async def test_a_file_of_an_earlier_version_is_rewritten_once_no_engine_uses_it(
 
     assert used is None
     assert min(free or 0, later or 0) > 1_000_000
+
+
+def never_joins(_owner: str) -> bool:
+    return False
+
+
+async def submit_from(folder: Path, source: str, number: int) -> int:
+    """Stores an execution as a program does that runs no engine; returns its partition."""
+    backend = await SqliteBackend.open(folder, clock=RealClock(), ids=FakeIds(f"p{number}"))
+    try:
+        submits = Submission(joins=never_joins, source=source)
+        partition = await backend.claim_home_partition("submitter", submits=submits)
+        await backend.mailbox.send([make_create(f"x{source}{number}")])
+        return partition
+    finally:
+        await backend.close()
+
+
+def make_create(execution_id: str) -> CreateExecution:
+    return CreateExecution(
+        execution_id=ExecutionId(execution_id),
+        workflow="w",
+        definition=DefinitionHash("hash"),
+        version=1,
+        created_at=1.0,
+    )
+
+
+async def test_submits_without_an_engine_share_a_partition_per_source(tmp_path: Path) -> None:
+    first = [await submit_from(tmp_path, "a", number) for number in range(5)]
+    at_once = await asyncio.gather(*(submit_from(tmp_path, "a", n) for n in range(5, 15)))
+    other = await submit_from(tmp_path, "b", 0)
+
+    assert (set(first), set(at_once), other) == ({0}, {0}, 1)
+    assert len(list(tmp_path.glob("*.lock"))) <= 3
+
+
+async def test_an_engine_does_not_use_the_partition_of_submitters_for_itself(
+    tmp_path: Path,
+) -> None:
+    await submit_from(tmp_path, "a", 0)
+    backend = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds())
+
+    home = await backend.claim_home_partition("engine")
+    await backend.store.acquire(0, "resume")
+    while_owned = await submit_from(tmp_path, "a", 1)
+    await backend.close()
+
+    assert (home, while_owned) == (1, 2)
+    assert await submit_from(tmp_path, "a", 2) == 0
+
+
+async def test_the_cost_of_a_submit_does_not_grow_with_executions_that_no_engine_has_run(
+    steps: StepCounter, tmp_path: Path
+) -> None:
+    await submit_from(tmp_path, "a", 0)
+    counts = []
+    for size in SIZES:
+        fill(tmp_path, size, prefix=f"n{size}", state=S.PENDING)
+        steps.connections.clear()
+        backend = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=FakeIds(f"s{size}"))
+        with steps.counting():
+            submits = Submission(joins=never_joins, source="a")
+            await backend.claim_home_partition("submitter", submits=submits)
+            await backend.mailbox.send([make_create(f"y{size}")])
+        counts.append(steps.count)
+        await backend.close()
+
+    assert counts[1] <= counts[0] + 1

@@ -66,6 +66,7 @@ async def test_a_database_of_an_earlier_version_is_upgraded(tmp_path: Path) -> N
         fresh = db.execute(SHAPE).fetchall()
         for name in ("by_workflow", "by_rerun", "finished"):
             db.execute(f"DROP INDEX executions_{name}")
+        db.execute("ALTER TABLE partitions DROP COLUMN submitter")
         db.execute("ALTER TABLE executions DROP COLUMN rerun_of")
         db.execute("DROP TABLE results")
         db.execute("DROP TABLE records")

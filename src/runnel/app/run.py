@@ -54,7 +54,7 @@ from runnel.engine.store_retry import StoreRetry
 from runnel.engine.worker.slots import TaskSlot, current_slot
 from runnel.errors import EngineEndedError, InputError, WorkflowFailedError
 from runnel.ports import Backend
-from runnel.ports.store import ExecutionHeader
+from runnel.ports.store import ExecutionHeader, Submission
 from runnel.settings import override_settings, read_settings
 from runnel.settings.model import Settings
 
@@ -161,7 +161,9 @@ async def submit(
             return await _submit(await shared.wait_until_opened(), arguments)
     engine = await build_engine(arguments.settings)
     try:
-        await engine.backend.claim_home_partition(engine.name, joins=_runs_submitted_executions)
+        source = arguments.labels.get(SOURCE_LABEL, "")
+        submits = Submission(joins=_runs_submitted_executions, source=source)
+        await engine.backend.claim_home_partition(engine.name, submits=submits)
         return await _submit(engine, arguments)
     finally:
         await engine.backend.close()

@@ -39,7 +39,7 @@ from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import BlobStore, Records, RequestWindows
-from runnel.ports.store import CommitLimits, Mailbox, OwnerFilter, Store, TaskQueue
+from runnel.ports.store import CommitLimits, Mailbox, Store, Submission, TaskQueue
 
 _LIMITS = CommitLimits(serializes_tasks=False)
 
@@ -108,12 +108,14 @@ class SqliteBackend:
         backend.archive = SqliteArchive(writer, reader)
         backend.records = SqliteRecords(writer, reader)
         backend.windows = LocalRequestWindows(clock)
-        backend.retention = SqliteRetention(data_dir, writer, reader, clock=clock, durability=durability)
+        backend.retention = SqliteRetention(
+            data_dir, writer, reader, clock=clock, durability=durability
+        )
         writer.start()
         return backend
 
-    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
-        return await self.leases.claim_home_partition(joins)
+    async def claim_home_partition(self, owner: str, *, submits: Submission | None = None) -> int:
+        return await self.leases.claim_home_partition(submits)
 
     async def release_space(self) -> int | None:
         """Returns the free space of the file to the disk, in short steps; returns the bytes.

@@ -4,6 +4,20 @@ INSERT INTO partitions (partition) VALUES (?) ON CONFLICT DO NOTHING;
 -- list_partitions: lists all partitions, lowest first
 SELECT partition FROM partitions ORDER BY partition;
 
+-- list_homes: lists the partitions that an engine may use for its own executions, lowest first
+SELECT partition FROM partitions WHERE submitter IS NULL ORDER BY partition;
+
+-- list_owners: lists the partitions whose last owner did not release them
+SELECT partition, owner FROM partitions WHERE owner <> '' ORDER BY partition;
+
+-- list_submitted: lists the partitions that receive the executions of a submitter, lowest first
+SELECT partition FROM partitions WHERE submitter = ? ORDER BY partition;
+
+-- add_submitted: adds a partition that receives the executions of a submitter
+INSERT INTO partitions (partition, submitter)
+SELECT coalesce(max(partition), -1) + 1, ? FROM partitions
+RETURNING partition;
+
 -- get_lease: returns the last stored lease; only the kernel lock shows whether it is still held
 SELECT owner, epoch, counter FROM partitions WHERE partition = ?;
 

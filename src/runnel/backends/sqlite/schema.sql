@@ -1,11 +1,14 @@
--- Partitions and their owners. The kernel lock of an owner is the file p{number}.lock.
+-- Partitions and their owners. The kernel lock of an owner is the file p{number}.lock. A partition
+-- with a submitter receives the executions of programs that run no engine. No engine uses such a
+-- partition for its own executions.
 CREATE TABLE partitions (
     partition INTEGER PRIMARY KEY,
     owner TEXT NOT NULL DEFAULT '',
     epoch INTEGER NOT NULL DEFAULT 0,
     nonce TEXT NOT NULL DEFAULT '',
     sequence INTEGER NOT NULL DEFAULT 0,
-    counter INTEGER NOT NULL DEFAULT 0
+    counter INTEGER NOT NULL DEFAULT 0,
+    submitter TEXT
 ) STRICT;
 
 -- One entry of encoded events per aggregate and commit. The table is clustered by aggregate,

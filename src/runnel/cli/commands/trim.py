@@ -23,7 +23,6 @@ from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
 from runnel.telemetry.logs import LogTelemetry
 
-
 MEGABYTE = 1_000_000
 NOT_SHRUNK = (
     "the file of this data directory was made by an earlier Runnel and did not shrink: run "

@@ -11,8 +11,8 @@ from runnel.core.values import Json, make_inline_value
 from runnel.core.workflow import EnginePolicy, Workflow, encode_workflow, hash_workflow
 from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
-from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.aggregates import CachedExecutionsLimit
+from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.ports.store import CommitLimits, ExecutionHeader
 from runnel.testing.clock import FakeClock, FakeIds
