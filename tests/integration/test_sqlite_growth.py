@@ -96,7 +96,7 @@ def fill(
     """Stores executions of the workflow `w`."""
     db = sqlite3.connect(folder / "runnel.db")
     ids = [f"{prefix}{number:06}" for number in range(count)]
-    ended = ended_at if state.is_final else None
+    ended = None if state in (S.PENDING, S.RUNNING) else ended_at
     db.executemany(
         "INSERT INTO executions VALUES (?, 0, 'w', 1, 'h', ?, 1, 1, ?, NULL, '{}', NULL, NULL)",
         [(id_, state.value, ended) for id_ in ids],
