@@ -47,6 +47,7 @@ def list_targets() -> Iterator[PerformanceTarget]:
     yield from _list_rate_targets()
     yield from _list_edge_targets()
     yield from _list_fan_and_map_targets()
+    yield from _list_growth_targets()
     yield _make_upper_bound("W4 cold start, s", "cli", 0.6, "start cli", "cold_start_s")
     yield _make_upper_bound(
         "W5 10,000 waiting, MB above idle",
@@ -62,6 +63,19 @@ def list_targets() -> Iterator[PerformanceTarget]:
             150,
             "waiting servers 1w x64",
             f"waiting_mb_{part}",
+        )
+
+
+def _list_growth_targets() -> Iterator[PerformanceTarget]:
+    labels = {
+        "trim": ("sqlite", "deleting an execution beside 30,000, ratio to beside 1,000"),
+        "submit": ("sqlite", "submit beside 1,000 that no engine has run, ratio to beside 50"),
+        "list": ("sqlite", "list without a match in 100,000, ratio to in 1,000"),
+        "label": ("postgres", "search for a rare label in 200,000, ratio to in 20,000"),
+    }
+    for name, (configuration, label) in labels.items():
+        yield _make_upper_bound(
+            f"growth: {label}", configuration, 1.3, f"growth {name}", f"growth_{name}_ratio"
         )
 
 

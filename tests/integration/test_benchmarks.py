@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from bench import growth
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.authoring.documents import read_document
@@ -53,6 +54,17 @@ async def test_every_kind_runs_on_sqlite(kind: str) -> None:
     )
 
     check_figures(measured.figures)
+
+
+@pytest.mark.parametrize(
+    "measure", [growth.measure_trim, growth.measure_submits, growth.measure_lists]
+)
+async def test_a_cost_is_compared_between_two_sizes(
+    measure: growth.Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "REPETITIONS", 1)
+
+    check_figures(await growth.compare_sizes("small", measure, (1, 2)))
 
 
 async def test_a_failed_execution_gives_no_figure_embedded() -> None:
