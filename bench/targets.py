@@ -75,7 +75,7 @@ def _list_growth_targets() -> Iterator[PerformanceTarget]:
     }
     for name, (configuration, label) in labels.items():
         yield _make_upper_bound(
-            f"growth: {label}", configuration, 1.3, f"growth {name}", f"growth_{name}_ratio"
+            f"growth: {label}", configuration, 1.3, f"growth {name}", "growth_ratio"
         )
 
 

@@ -64,7 +64,7 @@ async def test_a_cost_is_compared_between_two_sizes(
 ) -> None:
     monkeypatch.setattr(growth, "REPETITIONS", 1)
 
-    check_figures(await growth.compare_sizes("small", measure, (1, 2)))
+    check_figures(await growth.compare_sizes(measure, (1, 2)))
 
 
 async def test_a_failed_execution_gives_no_figure_embedded() -> None:

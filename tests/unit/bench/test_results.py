@@ -88,7 +88,7 @@ def test_every_target_belongs_to_a_job() -> None:
             figure: [1.0]
             for figure in (
                 *("executions_per_s", "floor_per_s", "edge_ms_p50", "edge_ms_p99", "hop_ms_p50"),
-                *("hop_ms_p99", "fan_1000_s", "map_cost_ratio", "cold_start_s"),
+                *("hop_ms_p99", "fan_1000_s", "map_cost_ratio", "cold_start_s", "growth_ratio"),
                 *("waiting_mb_engine", "waiting_mb_orchestrator", "waiting_mb_worker"),
             )
         }
