@@ -15,6 +15,7 @@ from bench.floors.measurement import (
     settle_nothing,
 )
 from bench.floors.workloads import WORKLOADS
+from bench.growth import list_growth_jobs
 from bench.job import BenchmarkJob
 from bench.peer_jobs import list_peer_jobs
 from runnel.bench.figures import Figures
@@ -68,6 +69,7 @@ def list_jobs() -> list[BenchmarkJob]:
         *_list_server_jobs(),
         *_list_standalone_jobs(),
         *list_call_jobs(),
+        *list_growth_jobs(),
         *list_peer_jobs(),
     ]
 

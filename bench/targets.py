@@ -55,14 +55,27 @@ def list_targets() -> Iterator[PerformanceTarget]:
     yield from _list_call_targets()
     yield from _list_load_targets()
     yield from _list_growth_targets()
+    yield from _list_growing_view_targets()
 
 
-def _list_growth_targets() -> Iterator[PerformanceTarget]:
+def _list_growing_view_targets() -> Iterator[PerformanceTarget]:
     for command, title in (("show", "`runnel show`"), ("read", "a read over HTTP")):
         for figure in ("cost", "memory"):
             label = f"{figure} of {title} of 100 outputs of 10 MB, ratio to 10 KB"
             name = f"{command}_{figure}_ratio"
             yield _make_bound(label, "show", "≤", 1.3, _read("growth show", name))
+
+
+def _list_growth_targets() -> Iterator[PerformanceTarget]:
+    labels = {
+        "trim": ("sqlite", "deleting an execution beside 30,000, ratio to beside 1,000"),
+        "submit": ("sqlite", "submit beside 1,000 that no engine has run, ratio to beside 50"),
+        "list": ("sqlite", "list without a match in 100,000, ratio to in 1,000"),
+        "label": ("postgres", "search for a rare label in 200,000, ratio to in 20,000"),
+    }
+    for name, (configuration, label) in labels.items():
+        figure = _read(f"growth {name}", "growth_ratio")
+        yield _make_bound(f"growth: {label}", configuration, "≤", 1.3, figure)
 
 
 def _list_rate_targets() -> Iterator[PerformanceTarget]:

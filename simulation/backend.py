@@ -13,8 +13,8 @@ from runnel.ports.store import (
     InboxPosition,
     Lease,
     Mailbox,
-    OwnerFilter,
     Store,
+    Submission,
     TaskQueue,
 )
 from simulation.network import Network
@@ -40,7 +40,7 @@ class SimulatedBackend:
         self.windows: RequestWindows = cast("RequestWindows", _RemotePort(connection, "windows"))
         self.feed: Feed = cast("Feed", _RemotePort(connection, "feed"))
 
-    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
+    async def claim_home_partition(self, owner: str, *, submits: Submission | None = None) -> int:
         """Returns 0, which has no effect: the execution id alone determines the partition."""
         return 0
 

@@ -15,7 +15,7 @@ from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock
 from runnel.ports.feed import Feed
 from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
-from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
+from runnel.ports.store import Mailbox, Store, Submission, TaskQueue
 from simulation.crash_points.journal import CUT_OFF_MESSAGE, JournalFile, RunJournal
 
 CRASH_EXIT_CODE = 77
@@ -124,9 +124,10 @@ class CrashingBackend:
         self._backend = backend
         self._points = points
 
-    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
+    async def claim_home_partition(self, owner: str, *, submits: Submission | None = None) -> int:
         return await self._points.run_call(
-            "claim_home_partition", lambda: self._backend.claim_home_partition(owner, joins=joins)
+            "claim_home_partition",
+            lambda: self._backend.claim_home_partition(owner, submits=submits),
         )
 
     async def close(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from bench import growth
 from runnel.app.private_servers.postgres import PostgresServer
 from runnel.app.private_servers.redis import RedisServer
 from runnel.authoring.documents import read_document
@@ -84,6 +85,17 @@ async def test_a_wrong_result_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -
     async with open_embedded_deployment("memory", 4) as site:
         with pytest.raises(WrongResultError, match="returned 1, not 7: nothing was measured"):
             await run_all(site, FunctionWork("sync", "single"), 1)
+
+
+@pytest.mark.parametrize(
+    "measure", [growth.measure_trim, growth.measure_submits, growth.measure_lists]
+)
+async def test_a_cost_is_compared_between_two_sizes(
+    measure: growth.Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth, "REPETITIONS", 1)
+
+    check_figures(await growth.compare_sizes(measure, (1, 2)))
 
 
 async def test_a_failed_execution_gives_no_figure_embedded() -> None:

@@ -1,7 +1,8 @@
 """Lists, searches and counts in a large archive: by an index, or in limited steps."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import asyncpg
@@ -95,6 +96,32 @@ async def test_a_page_reads_no_more_rows_than_it_shows(connection: Any) -> None:
 
         assert "Sort Method: external" not in plan, name
         assert "Rows Removed by Filter" not in plan, name
+
+
+LABELLED_TYPES = "text, float8, text, float8, integer, integer, boolean[], text[], text"
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_a_rare_label_is_found_by_its_index_alone_whatever_values_are_known(
+    connection: Any, mode: str
+) -> None:
+    await connection.execute(f"SET plan_cache_mode = {mode}")
+    await connection.execute(f"PREPARE listed ({LABELLED_TYPES}) AS {SQL['list_labelled']}")
+
+    rows = await connection.fetch(
+        """EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE listed ('{"kind":"rare"}', 1e9, '', 0, 1000,
+        10001, '{t}', '{COMPLETED,FAILED,RUNNING}', NULL)"""
+    )
+
+    scans = [scan for scan in iter_plans(json.loads(rows[0][0])[0]["Plan"]) if "Index Name" in scan]
+    assert [scan["Index Name"] for scan in scans] == ["executions_by_label"]
+    assert scans[0]["Actual Rows"] <= 100
+
+
+def iter_plans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from iter_plans(part)
 
 
 async def test_a_rare_label_is_found_in_one_page(archive: PostgresArchive) -> None:

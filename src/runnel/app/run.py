@@ -35,11 +35,13 @@ from runnel.app.stores import open_store_session
 from runnel.app.wiring import build_engine
 from runnel.authoring.builder import WorkflowDAG
 from runnel.authoring.decorators.workflow import TracedWorkflow
+from runnel.authoring.functions import SOURCE_LABEL
 from runnel.client.batch import BatchResult, find_abandoned_partitions
 from runnel.client.idempotency import derive_execution_id
 from runnel.core.values import Json
 from runnel.core.workflow import Workflow
 from runnel.ports import Backend
+from runnel.ports.store import Submission
 from runnel.settings.model import Settings
 
 P = ParamSpec("P")
@@ -111,7 +113,9 @@ async def submit(
             return await submit_to(shared, arguments)
     engine = await build_engine(arguments.settings, is_brief=True)
     try:
-        await engine.backend.claim_home_partition(engine.name, joins=_runs_submitted_executions)
+        source = arguments.labels.get(SOURCE_LABEL, "")
+        submits = Submission(joins=_runs_submitted_executions, source=source)
+        await engine.backend.claim_home_partition(engine.name, submits=submits)
         return await store_execution(engine, arguments)
     finally:
         await engine.backend.close()

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -71,6 +71,10 @@ class FileBlobs:
 
     async def delete(self, prefix: str) -> int:
         return await asyncio.to_thread(self._delete, prefix)
+
+    async def delete_groups(self, groups: Collection[str]) -> int:
+        """Deletes all blobs of the groups; reads a folder once for all of them."""
+        return await asyncio.to_thread(self._delete_groups, groups) if groups else 0
 
     async def list_written_before(self, cutoff: float) -> list[str]:
         """Returns the keys of the blobs that were last written before `cutoff`.
@@ -163,6 +167,17 @@ class FileBlobs:
             if matches:
                 path.unlink(missing_ok=True)
                 deleted += 1
+        return deleted
+
+    def _delete_groups(self, groups: Collection[str]) -> int:
+        digests = {_compute_digest(group) for group in groups}
+        deleted = 0
+        for folder in {self._folder / digest[:2] for digest in digests}:
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.partition("-")[0] in digests:
+                        Path(entry.path).unlink(missing_ok=True)
+                        deleted += 1
         return deleted
 
     def _list_candidates(self, prefix: str) -> list[Path]:

@@ -88,19 +88,22 @@ async def scan_headers(
     criteria: ExecutionFilter,
     *,
     chunk_size: int,
+    first_chunk_size: int | None = None,
     scanned_max: int = SCANNED_EXECUTIONS_MAX,
 ) -> HeaderPage:
     """Reads headers in chunks of `chunk_size` until the page is full or all headers are read.
 
-    Stops after `scanned_max` headers, even if the page has fewer headers than its limit.
+    Stops after `scanned_max` headers, even if the page has fewer headers than its limit. The first
+    chunk may be smaller, because it is enough for a filter that most headers match.
     """
     position = find_page_start(criteria)
     matching: list[ExecutionHeader] = []
-    scanned = 0
+    scanned, size = 0, first_chunk_size or chunk_size
     while scanned < scanned_max:
-        headers = await read(position, chunk_size)
+        headers = await read(position, size)
         matching += [header for header in headers if matches_filter(header, criteria)]
-        is_last_chunk = len(headers) < chunk_size or headers[-1].created_at < criteria.created_from
+        is_last_chunk = len(headers) < size or headers[-1].created_at < criteria.created_from
+        size = chunk_size
         if is_last_chunk or len(matching) > criteria.limit:
             return build_header_page(matching, criteria)
         scanned += len(headers)

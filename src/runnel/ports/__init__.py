@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from runnel.ports.archive import Archive
     from runnel.ports.feed import Feed
     from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
-    from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
+    from runnel.ports.store import Mailbox, Store, Submission, TaskQueue
 
 
 class Backend(Protocol):
@@ -22,11 +22,12 @@ class Backend(Protocol):
     windows: "RequestWindows"
     feed: "Feed"
 
-    async def claim_home_partition(self, owner: str, *, joins: "OwnerFilter | None" = None) -> int:
+    async def claim_home_partition(self, owner: str, *, submits: "Submission | None" = None) -> int:
         """Returns the partition that receives the new executions of this process.
 
-        If `joins` is True for the name of a living owner, new executions go to a partition of that
-        owner, which starts them at once. This process does not reserve that partition.
+        With `submits`, this process runs no engine and does not reserve the partition. New
+        executions go to a partition of a living owner that starts them at once. If there is none,
+        they go to a partition that waits for the next engine to adopt it.
 
         Only some stores give each process a partition of its own. Such a store reserves the
         partition for this process until `close`, even if the process loses the lease. The caller

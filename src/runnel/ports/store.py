@@ -9,7 +9,7 @@ they write nothing else.
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NewType, Protocol, TypeAlias
+from typing import NewType, Protocol
 
 import msgspec
 
@@ -78,8 +78,15 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     counter: int
 
 
-OwnerFilter: TypeAlias = Callable[[str], bool]
-"""Returns True for the names of some owners."""
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A submit by a program that runs no engine.
+
+    `joins` is True for the names of the owners that run the execution at once. `source` is the
+    folder that the functions of the program are imported from, or empty.
+    """
+
+    joins: Callable[[str], bool]
+    source: str = ""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,6 +110,7 @@ def test_every_target_belongs_to_a_job() -> None:
                 *("calls_per_s", "waiting_mb_engine", "waiting_mb_orchestrator"),
                 "waiting_mb_worker",
                 *("show_cost_ratio", "show_memory_ratio", "read_cost_ratio", "read_memory_ratio"),
+                "growth_ratio",
             )
         }
 

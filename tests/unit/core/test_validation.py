@@ -272,7 +272,7 @@ def test_a_long_cycle_is_shortened_in_the_middle() -> None:
 
 
 def test_too_many_nodes_or_bytes_are_refused() -> None:
-    limits = DefinitionLimits(nodes_max=2, definition_bytes_per_10k_nodes=200)
+    limits = DefinitionLimits(nodes_max=2, definition_bytes=200, definition_bytes_per_node=1)
 
     assert find_problems(workflow(node("a"), node("b")), limits=limits) == []
     assert find_problems(workflow(node("a"), node("b"), node("c")), limits=limits) == [
@@ -280,10 +280,25 @@ def test_too_many_nodes_or_bytes_are_refused() -> None:
     ]
     (problem,) = find_problems(workflow(node("a", config={"x": "y" * 300})), limits=limits)
     assert re.fullmatch(
-        r"the definition has 3\d\d bytes, at most 200 are allowed for 1 nodes; pass large values "
+        r"the definition has 3\d\d bytes, at most 201 are allowed for 1 nodes; pass large values "
         "as input, or split it",
         problem,
     )
+
+
+@pytest.mark.parametrize(("nodes", "node_bytes"), [(1, 900_000), (4_000, 900)])
+def test_a_definition_has_room_for_a_thousand_bytes_per_node(nodes: int, node_bytes: int) -> None:
+    large = [node(f"n{n}", config={"x": "y" * node_bytes}) for n in range(nodes)]
+
+    assert find_problems(workflow(*large)) == []
+
+
+def test_a_definition_that_redis_cannot_store_is_refused() -> None:
+    limits = DefinitionLimits(definition_bytes_max=300)
+
+    (problem,) = find_problems(workflow(node("a", config={"x": "y" * 300})), limits=limits)
+
+    assert "at most 300 are allowed" in problem
 
 
 def nested(depth: int) -> Workflow:

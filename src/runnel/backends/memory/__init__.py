@@ -19,7 +19,7 @@ from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
-from runnel.ports.store import CommitLimits, Mailbox, OwnerFilter, Store, TaskQueue
+from runnel.ports.store import CommitLimits, Mailbox, Store, Submission, TaskQueue
 
 _LIMITS = CommitLimits(serializes_tasks=False)
 
@@ -54,7 +54,7 @@ class MemoryBackend:
         self.windows: RequestWindows = LocalRequestWindows(clock)
         self.feed: Feed = LocalFeed(self.state.change_log, clock)
 
-    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
+    async def claim_home_partition(self, owner: str, *, submits: Submission | None = None) -> int:
         """Returns the lowest free partition, or 0 if no partition is free.
 
         The result does not affect new executions: the id of an execution decides its partition.

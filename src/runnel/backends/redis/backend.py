@@ -17,7 +17,7 @@ from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
-from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
+from runnel.ports.store import Mailbox, Store, Submission, TaskQueue
 
 
 class RedisBackend:
@@ -85,7 +85,7 @@ class RedisBackend:
             raise
         return cls(pool, keys, layout, clock=clock, ids=ids, options=options)
 
-    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
+    async def claim_home_partition(self, owner: str, *, submits: Submission | None = None) -> int:
         """Returns the lowest free partition, or 0 if no partition is free.
 
         The result does not affect new executions: the id of an execution decides its partition.

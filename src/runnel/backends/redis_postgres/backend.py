@@ -32,7 +32,7 @@ from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.journal import Journal, Ledger
 from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
-from runnel.ports.store import Mailbox, OwnerFilter, Store, TaskQueue
+from runnel.ports.store import Mailbox, Store, Submission, TaskQueue
 
 # -- blobs: in Redis for running executions, in the archive for finished ones -------------------
 
@@ -181,8 +181,8 @@ class RedisPostgresBackend:
         )
         return cls(redis, database, restorer=restorer, clock=clock)
 
-    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
-        return await self.redis.claim_home_partition(owner, joins=joins)
+    async def claim_home_partition(self, owner: str, *, submits: Submission | None = None) -> int:
+        return await self.redis.claim_home_partition(owner, submits=submits)
 
     async def close(self) -> None:
         await self._mailbox.close()

@@ -1,4 +1,4 @@
-"""Definitions, headers, histories, dead letters and retention in the SQLite database."""
+"""Definitions, headers, histories and dead letters in the SQLite database."""
 
 import asyncio
 import sqlite3
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
 
-from runnel.backends.blob_files import FileBlobs
 from runnel.backends.list_filters import (
+    HeaderReader,
     count_by_scan,
+    find_page_start,
     get_filter_states,
     get_page_position,
     is_unindexed,
@@ -28,7 +29,7 @@ from runnel.backends.sqlite.database import (
 )
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.core.effects import DeadLetter
-from runnel.core.ids import DefinitionHash, ExecutionId, get_root_id
+from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.states import ExecutionState
 from runnel.ports.archive import (
     ALL_DEAD_LETTERS,
@@ -41,7 +42,6 @@ from runnel.ports.archive import (
     HeaderPage,
     PagePosition,
 )
-from runnel.ports.clock import Clock
 from runnel.ports.store import ExecutionHeader
 
 # The number of rows that a scan reads at once. One chunk blocks the event loop for 3 to 4 ms.
@@ -103,19 +103,40 @@ class SqliteArchive:
         return [row[0] for row in self._reader.rows("load_history_after", (execution_id, after))]
 
     async def list_headers(self, criteria: ExecutionFilter) -> HeaderPage:
-        chunk = CHUNK_ROWS if _has_unindexed(criteria) else criteria.limit + 1
-        return await scan_headers(partial(self._read_headers, criteria), criteria, chunk_size=chunk)
+        return await scan_headers(
+            self._make_reader(criteria),
+            criteria,
+            chunk_size=CHUNK_ROWS,
+            first_chunk_size=criteria.limit + 1,
+        )
 
     async def count_headers(
         self, criteria: ExecutionFilter = ALL_EXECUTIONS
     ) -> Mapping[ExecutionState, ExecutionCount]:
-        if _has_unindexed(criteria) or criteria.rerun_of is not None:
-            return await count_by_scan(
-                partial(self._read_headers, criteria), criteria, chunk_size=CHUNK_ROWS
-            )
+        if is_unindexed(criteria) or _has_relative(criteria):
+            read = self._make_reader(criteria)
+            return await count_by_scan(read, criteria, chunk_size=CHUNK_ROWS)
         start = (criteria.created_before, "")
+        if criteria.workflow is not None:
+            counts = self._count_of_workflow(criteria, start)
+            if counts is not None:
+                return counts
         return {
             state: self._count_in_state(criteria, start, state)
+            for state in get_filter_states(criteria)
+        }
+
+    def _count_of_workflow(
+        self, criteria: ExecutionFilter, start: PagePosition
+    ) -> Mapping[ExecutionState, ExecutionCount] | None:
+        """Returns None if the workflow has too many executions to read all of them."""
+        values = _build_header_values(criteria, start, SCANNED_EXECUTIONS_MAX)
+        rows = self._reader.rows("count_of_workflow", values)
+        if sum(scanned for _, scanned, _ in rows) == SCANNED_EXECUTIONS_MAX:
+            return None
+        numbers = {state: number for state, _, number in rows}
+        return {
+            state: ExecutionCount(number=numbers.get(state.value, 0))
             for state in get_filter_states(criteria)
         }
 
@@ -128,16 +149,43 @@ class SqliteArchive:
         [(scanned, number)] = self._reader.rows("count_in_state", values)
         return ExecutionCount(number=number, is_least=scanned == SCANNED_EXECUTIONS_MAX)
 
+    def _make_reader(self, criteria: ExecutionFilter) -> HeaderReader:
+        """Returns a reader by the index that suits the filter.
+
+        The reader of the most selective index may ignore other conditions of the filter, which the
+        caller checks for each header.
+        """
+        if criteria.parent is not None:
+            return partial(self._read_headers, criteria, "list_children")
+        if criteria.rerun_of is not None:
+            return partial(self._read_headers, criteria, "list_reruns")
+        if criteria.workflow is not None and not (criteria.states and self._is_frequent(criteria)):
+            return partial(self._read_headers, criteria, "list_headers_of")
+        if criteria.states:
+            return partial(self._read_headers_by_state, criteria)
+        return partial(self._read_headers, criteria, "list_headers")
+
+    def _is_frequent(self, criteria: ExecutionFilter) -> bool:
+        """Returns True if it takes many rows to filter the executions of the workflow by state.
+
+        Most workflows have few executions in a state that users search for, such as FAILED.
+        """
+        values = _build_header_values(criteria, find_page_start(criteria), CHUNK_ROWS)
+        return bool(self._reader.rows("has_more_of_workflow", values))
+
     async def _read_headers(
-        self, criteria: ExecutionFilter, after: PagePosition, count: int
+        self, criteria: ExecutionFilter, query: str, after: PagePosition, count: int
     ) -> Sequence[ExecutionHeader]:
         await asyncio.sleep(0)  # lets other tasks of the event loop run between two chunks
+        rows = self._reader.rows(query, _build_header_values(criteria, after, count))
+        return [decode_header_row(row) for row in rows]
+
+    async def _read_headers_by_state(
+        self, criteria: ExecutionFilter, after: PagePosition, count: int
+    ) -> Sequence[ExecutionHeader]:
+        """Queries the index once per state, then keeps the newest headers of all states."""
+        await asyncio.sleep(0)
         values = _build_header_values(criteria, after, count)
-        if criteria.parent is not None:
-            return [decode_header_row(row) for row in self._reader.rows("list_children", values)]
-        if not criteria.states:
-            return [decode_header_row(row) for row in self._reader.rows("list_headers", values)]
-        # Queries the index once per state, then keeps the newest headers of all states.
         headers = [
             decode_header_row(row)
             for state in set(criteria.states)
@@ -180,9 +228,9 @@ class SqliteArchive:
         )
 
 
-def _has_unindexed(criteria: ExecutionFilter) -> bool:
-    """Returns True if the filter has a condition that the SQL statement can't check."""
-    return is_unindexed(criteria) or criteria.parent is not None
+def _has_relative(criteria: ExecutionFilter) -> bool:
+    """Returns True if the filter selects the children or reruns of one execution, which are few."""
+    return criteria.rerun_of is not None or criteria.parent is not None
 
 
 def _build_header_values(
@@ -209,50 +257,3 @@ def _build_letter_values(criteria: DeadLetterFilter) -> dict[str, Column]:
         "end": criteria.execution + LAST_CHARACTER,
         "before": criteria.before,
     }
-
-
-# -- retention: deletes executions that ended long enough ago, with their blobs ----------------
-
-_TREE_DELETES = ("delete_histories", "delete_letters", "delete_executions")
-
-
-class SqliteRetention:
-    def __init__(
-        self, writer: SqliteWriter, reader: SqliteReader, blobs: FileBlobs, clock: Clock
-    ) -> None:
-        self._writer = writer
-        self._reader = reader
-        self._blobs = blobs
-        self._clock = clock
-
-    async def delete_finished(self, state: ExecutionState, *, before: float, limit: int) -> int:
-        """Deletes executions with their histories and dead letters, then their blobs.
-
-        Blobs are deleted last, so that a crash leaves only unused blobs. In the other order, a
-        crash could leave an execution without its values.
-        """
-
-        def run(db: sqlite3.Connection) -> tuple[int, list[str]]:
-            values = {"state": state.value, "before": before, "limit": limit}
-            roots = [row[0] for row in db.execute(SQL["list_finished"], values)]
-            deleted: list[str] = []
-            for root in roots:
-                tree = {"root": root, "first": f"{root}.", "end": f"{root}/"}
-                deleted += [row[0] for row in db.execute(SQL["list_tree"], tree)]
-                for name in _TREE_DELETES:
-                    db.execute(SQL[name], tree)
-            return len(roots), deleted
-
-        count, deleted = await self._writer.submit(run)
-        for execution_id in deleted:
-            await self._blobs.delete(f"{execution_id}/")
-        return count
-
-    async def delete_orphaned_blobs(self, *, idle_s: float) -> int:
-        keys = await self._blobs.list_written_before(self._clock.now() - idle_s)
-        roots = {key: get_root_id(ExecutionId(key.partition("/")[0])) for key in keys}
-        orphaned_roots = {
-            root for root in set(roots.values()) if not self._reader.rows("get_header", (root,))
-        }
-        orphaned = [key for key, root in roots.items() if root in orphaned_roots]
-        return sum([await self._blobs.delete(key) for key in orphaned])

@@ -17,7 +17,7 @@ from typing import Self
 
 from runnel.backends.blob_files import FileBlobs
 from runnel.backends.local.tasks import LocalRequestWindows, LocalTaskQueue, TokenTaker
-from runnel.backends.sqlite.archive import SqliteArchive, SqliteRetention
+from runnel.backends.sqlite.archive import SqliteArchive
 from runnel.backends.sqlite.database import (
     FILE_NAME,
     DiskFullError,
@@ -31,14 +31,15 @@ from runnel.backends.sqlite.inbox import MessageDelivery, SqliteMailbox
 from runnel.backends.sqlite.leases import SqliteLeases
 from runnel.backends.sqlite.partition import SqliteProcessState
 from runnel.backends.sqlite.records import SqliteRecords, SqliteResultCache, SqliteTokenBuckets
+from runnel.backends.sqlite.retention import SqliteRetention
 from runnel.backends.sqlite.store import CommitWriter, SqliteStore
 from runnel.backends.sqlite.wakeup_socket import WakeupSender
 from runnel.backends.sqlite.writer import SqliteWriter
-from runnel.ports.archive import Archive, Retention
+from runnel.ports.archive import Archive
 from runnel.ports.clock import Clock, IdGenerator
 from runnel.ports.feed import Feed
 from runnel.ports.records import RandomAccessBlobStore, Records, RequestWindows
-from runnel.ports.store import CommitLimits, Mailbox, OwnerFilter, Store, TaskQueue
+from runnel.ports.store import CommitLimits, Mailbox, Store, Submission, TaskQueue
 
 _LIMITS = CommitLimits(serializes_tasks=False)
 
@@ -58,7 +59,7 @@ class SqliteBackend:
     windows: RequestWindows
     feed: Feed
     leases: SqliteLeases
-    retention: Retention
+    retention: SqliteRetention
 
     def __init__(
         self, writer: SqliteWriter, reader: SqliteReader, wakeup_sender: WakeupSender
@@ -105,19 +106,27 @@ class SqliteBackend:
             opened.pop_all()  # the backend closes them from here on
         writer = SqliteWriter(db, path, clock=clock, is_threaded=durability == "power")
         backend = cls(writer, reader, wakeup_sender)
-        blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
-        backend.blobs = blobs
+        backend.blobs = FileBlobs(data_dir / "blobs", survives_power_loss=durability == "power")
         take_token = take_token or SqliteTokenBuckets(writer, clock).take
         backend._connect_parts(data_dir, clock=clock, ids=ids, limits=limits, take_token=take_token)
         backend.archive = SqliteArchive(writer, reader)
         backend.records = SqliteRecords(writer, reader)
         backend.windows = LocalRequestWindows(clock)
-        backend.retention = SqliteRetention(writer, reader, blobs, clock)
+        backend.retention = SqliteRetention(
+            data_dir, writer, reader, clock=clock, durability=durability
+        )
         writer.start()
         return backend
 
-    async def claim_home_partition(self, owner: str, *, joins: OwnerFilter | None = None) -> int:
-        return await self.leases.claim_home_partition(joins)
+    async def claim_home_partition(self, owner: str, *, submits: Submission | None = None) -> int:
+        return await self.leases.claim_home_partition(submits)
+
+    async def release_space(self) -> int | None:
+        """Returns the free space of the file to the disk, in short steps; returns the bytes.
+
+        Returns None if the file can't shrink: see `SqliteRetention.rewrite_file`.
+        """
+        return await self.retention.release_space(self.leases)
 
     async def close(self) -> None:
         self._writer.close()

@@ -35,7 +35,7 @@ SQL = load_named_statements(Path(__file__).with_name("queries.sql"))
 Durability: TypeAlias = Literal["process", "power"]
 
 FILE_NAME = "runnel.db"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 OPEN_BUSY_TIMEOUT_MS = 5_000
 CACHED_STATEMENTS_MAX = 256
 # The log file keeps up to this size when it restarts (see `Checkpointer`), because overwriting
@@ -62,7 +62,7 @@ def open_for_writing(data_dir: Path, durability: Durability) -> sqlite3.Connecti
     """
     _make_folder(data_dir)
     path = data_dir / FILE_NAME
-    with _lock_data_dir(data_dir), translate_errors(path):
+    with lock_data_dir(data_dir), translate_errors(path):
         db = connect(path, durability)
         try:
             _check_schema(db, path)
@@ -96,7 +96,7 @@ def open_on_full_disk(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def _lock_data_dir(data_dir: Path) -> Iterator[None]:
+def lock_data_dir(data_dir: Path) -> Iterator[None]:
     """Holds an exclusive lock while a process opens the database.
 
     The lock is needed because switching a new file to WAL mode fails at once while another process
@@ -125,6 +125,8 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     )
     try:
         db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_TIMEOUT_MS}")
+        # Only a new file takes this setting, and only before its first page is written.
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
     except BaseException:

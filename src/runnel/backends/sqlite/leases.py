@@ -21,7 +21,7 @@ from runnel.backends.sqlite.wakeup_socket import WakeupListener
 from runnel.backends.sqlite.writer import SqliteWriter
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
 from runnel.ports.clock import Clock, IdGenerator
-from runnel.ports.store import Lease, LeaseRecord, OwnerFilter, TimerRecord
+from runnel.ports.store import Lease, LeaseRecord, Submission, TimerRecord
 
 # -- kernel locks of partitions, which the kernel frees when their process ends -----------------
 
@@ -162,20 +162,16 @@ class SqliteLeases:
         self._acquiring: dict[int, str] = {}
         self._process_id = blake2b(ids.nonce().encode(), digest_size=PROCESS_ID_BYTES).digest()
 
-    async def claim_home_partition(self, joins: OwnerFilter | None = None) -> int:
-        """Locks a partition for the new executions of this process, and returns its number.
+    async def claim_home_partition(self, submits: Submission | None = None) -> int:
+        """Returns the partition for the new executions of this process.
 
-        The lock is held until `close`, even if the lease is lost, so no other process can use the
-        partition as its home. If `joins` is True for a living owner, uses the partition of that
-        owner and locks nothing.
+        An engine locks its home partition until `close`, even if the lease is lost, so no other
+        process can use the partition as its home. With `submits`, locks nothing: see
+        `_find_submission_home`.
         """
-        if joins is not None:
-            for (partition,) in self._reader.rows("list_partitions"):
-                lease = self.observe(partition)
-                if lease is not None and joins(lease.owner):
-                    self._state.routes.home = int(partition)
-                    return self._state.routes.home
-        if self._state.routes.home is None or not self.locks.holds(self._state.routes.home):
+        if submits is not None:
+            self._state.routes.home = await self._find_submission_home(submits)
+        elif self._state.routes.home is None or not self.locks.holds(self._state.routes.home):
             self._state.routes.home = await self._find_home()
         return self._state.routes.home
 
@@ -309,21 +305,47 @@ class SqliteLeases:
             owned.running_tasks.close()
 
     async def _find_home(self) -> int:
-        partitions = [row[0] for row in self._reader.rows("list_partitions")]
-        for partition in partitions:
+        for (partition,) in self._reader.rows("list_homes"):
             if not self.locks.holds(partition) and self._try_lock(partition):
                 if not self._reader.rows("has_work", (partition,))[0][0]:
                     return int(partition)
                 self.locks.unlock(partition)
-        partition = max(partitions, default=-1) + 1
-        while self.locks.holds(partition) or not self.locks.try_lock(partition):
+        partition = max([row[0] for row in self._reader.rows("list_partitions")], default=-1) + 1
+        while not await self._try_to_add_home(partition):
             partition += 1
+        return partition
+
+    async def _try_to_add_home(self, partition: int) -> bool:
+        """Locks and adds the partition; returns False if another process has done so."""
+        if self.locks.holds(partition) or not self.locks.try_lock(partition):
+            return False
         try:
-            await self._writer.submit(lambda db: db.execute(SQL["add_partition"], (partition,)))
+            added = await self._writer.submit(
+                lambda db: db.execute(SQL["add_partition"], (partition,)).rowcount
+            )
         except BaseException:
             self.locks.unlock(partition)
             raise
-        return partition
+        if not added:
+            self.locks.unlock(partition)
+        return bool(added)
+
+    async def _find_submission_home(self, submits: Submission) -> int:
+        """Returns a partition of a living owner that runs the execution, or of the same submitter.
+
+        All programs of one source share a partition, so that neither the cost of a submit nor the
+        number of partitions grows with the executions that no engine has run yet.
+        """
+        for partition, owner in self._reader.rows("list_owners"):
+            if submits.joins(owner) and self.observe(partition) is not None:
+                return int(partition)
+        for (partition,) in self._reader.rows("list_submitted", (submits.source,)):
+            if self.observe(partition) is None:
+                return int(partition)
+        rows = await self._writer.submit(
+            lambda db: db.execute(SQL["add_submitted"], (submits.source,)).fetchall()
+        )
+        return int(rows[0][0])
 
     def _try_lock(self, partition: int) -> bool:
         try:

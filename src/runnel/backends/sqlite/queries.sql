@@ -13,6 +13,20 @@ SELECT
 FROM partitions
 ORDER BY partition;
 
+-- list_homes: lists the partitions that an engine may use for its own executions, lowest first
+SELECT partition FROM partitions WHERE submitter IS NULL ORDER BY partition;
+
+-- list_owners: lists the partitions whose last owner did not release them
+SELECT partition, owner FROM partitions WHERE owner <> '' ORDER BY partition;
+
+-- list_submitted: lists the partitions that receive the executions of a submitter, lowest first
+SELECT partition FROM partitions WHERE submitter = ? ORDER BY partition;
+
+-- add_submitted: adds a partition that receives the executions of a submitter
+INSERT INTO partitions (partition, submitter)
+SELECT coalesce(max(partition), -1) + 1, ? FROM partitions
+RETURNING partition;
+
 -- get_lease: returns the last stored lease; only the kernel lock shows whether it is still held
 SELECT owner, epoch, counter FROM partitions WHERE partition = ?;
 
@@ -104,8 +118,6 @@ SELECT id, workflow, version, definition, state,
     created_at, started_at, finished_at, parent_id, labels, error, rerun_of
 FROM executions
 WHERE (created_at, id) < (:created_at, :id) AND created_at >= :created_from
-    AND (:workflow IS NULL OR workflow = :workflow)
-    AND (:rerun_of IS NULL OR rerun_of = :rerun_of)
     AND (:with_children OR parent_id IS NULL)
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
@@ -116,9 +128,26 @@ SELECT id, workflow, version, definition, state,
 FROM executions
 WHERE state = :state
     AND (created_at, id) < (:created_at, :id) AND created_at >= :created_from
-    AND (:workflow IS NULL OR workflow = :workflow)
-    AND (:rerun_of IS NULL OR rerun_of = :rerun_of)
     AND (:with_children OR parent_id IS NULL)
+ORDER BY created_at DESC, id DESC
+LIMIT :limit;
+
+-- list_headers_of: lists the newest headers of one workflow after a position, in any state
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+FROM executions INDEXED BY executions_by_workflow
+WHERE workflow = :workflow
+    AND (created_at, id) < (:created_at, :id) AND created_at >= :created_from
+    AND (:with_children OR parent_id IS NULL)
+ORDER BY created_at DESC, id DESC
+LIMIT :limit;
+
+-- list_reruns: lists the newest reruns of one execution after a position
+SELECT id, workflow, version, definition, state,
+    created_at, started_at, finished_at, parent_id, labels, error, rerun_of
+FROM executions INDEXED BY executions_by_rerun
+WHERE rerun_of = :rerun_of
+    AND (created_at, id) < (:created_at, :id) AND created_at >= :created_from
 ORDER BY created_at DESC, id DESC
 LIMIT :limit;
 
@@ -142,6 +171,23 @@ FROM (
     ORDER BY created_at DESC, id DESC
     LIMIT :limit
 );
+
+-- count_of_workflow: counts the executions of a workflow per state, among a limited number of them
+SELECT state, count(*), sum(:with_children OR parent_id IS NULL)
+FROM (
+    SELECT state, parent_id FROM executions INDEXED BY executions_by_workflow
+    WHERE workflow = :workflow
+        AND (created_at, id) < (:created_at, :id) AND created_at >= :created_from
+    ORDER BY created_at DESC, id DESC
+    LIMIT :limit
+)
+GROUP BY state;
+
+-- has_more_of_workflow: returns a row if a workflow has more executions than a limit
+SELECT 1 FROM executions INDEXED BY executions_by_workflow
+WHERE workflow = :workflow
+    AND (created_at, id) < (:created_at, :id) AND created_at >= :created_from
+LIMIT 1 OFFSET :limit;
 
 -- find_ids: lists the execution ids that begin with a prefix
 SELECT id FROM executions
@@ -258,31 +304,35 @@ DELETE FROM buckets WHERE full_at <= ?;
 
 -- list_finished: lists root executions that ended in a state before a time, without active children.
 -- The plus keeps SQLite from reading all active executions by their state for each root.
-SELECT id FROM executions AS root
+SELECT id FROM executions AS root INDEXED BY executions_finished
 WHERE state = :state AND finished_at < :before AND parent_id IS NULL
     AND NOT EXISTS (
         SELECT 1 FROM executions AS child
         WHERE child.id >= root.id || '.' AND child.id < root.id || '/'
             AND +child.state IN ('PENDING', 'RUNNING')
     )
-ORDER BY created_at
+ORDER BY finished_at
 LIMIT :limit;
 
--- list_tree: lists an execution and all its descendants
-SELECT id FROM executions WHERE id = :root OR (id >= :first AND id < :end);
+-- find_last_descendant: returns the descendant of an execution with the highest id
+SELECT id FROM executions WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1;
 
--- delete_histories: deletes the histories of an execution and its descendants
-DELETE FROM history
-WHERE aggregate_id = :root OR (aggregate_id >= :first AND aggregate_id < :end);
+-- find_entry_from_end: returns the sequence of a history entry, counted from the end of the history
+SELECT sequence FROM history WHERE aggregate_id = ?
+ORDER BY sequence DESC, part DESC LIMIT 1 OFFSET ?;
 
--- delete_letters: deletes the dead letters of an execution and its descendants
-DELETE FROM dead_letters
-WHERE json_extract(CAST(body AS TEXT), '$.token[0]') = :root
-    OR (json_extract(CAST(body AS TEXT), '$.token[0]') >= :first
-        AND json_extract(CAST(body AS TEXT), '$.token[0]') < :end);
+-- delete_last_entries: deletes the history entries of an aggregate from a sequence on
+DELETE FROM history WHERE aggregate_id = ? AND sequence >= ?;
 
--- delete_executions: deletes the headers of an execution and its descendants
-DELETE FROM executions WHERE id = :root OR (id >= :first AND id < :end);
+-- delete_letters: deletes the dead letters of an execution
+DELETE FROM dead_letters WHERE json_extract(CAST(body AS TEXT), '$.token[0]') = ?;
+
+-- delete_execution: deletes the header of an execution
+DELETE FROM executions WHERE id = ?;
+
+-- get_page_counts: returns the pages, the free pages, 2 if the file can shrink, the size of a page
+SELECT page_count, freelist_count, auto_vacuum, page_size
+FROM pragma_page_count, pragma_freelist_count, pragma_auto_vacuum, pragma_page_size;
 
 -- get_record: returns one record with its revision
 SELECT key, data, revision FROM records WHERE kind = ? AND key = ?;

@@ -1,11 +1,14 @@
--- Partitions and their owners. The kernel lock of an owner is the file p{number}.lock.
+-- Partitions and their owners. The kernel lock of an owner is the file p{number}.lock. A partition
+-- with a submitter receives the executions of programs that run no engine. No engine uses such a
+-- partition for its own executions.
 CREATE TABLE partitions (
     partition INTEGER PRIMARY KEY,
     owner TEXT NOT NULL DEFAULT '',
     epoch INTEGER NOT NULL DEFAULT 0,
     nonce TEXT NOT NULL DEFAULT '',
     sequence INTEGER NOT NULL DEFAULT 0,
-    counter INTEGER NOT NULL DEFAULT 0
+    counter INTEGER NOT NULL DEFAULT 0,
+    submitter TEXT
 ) STRICT;
 
 -- One entry of encoded events per aggregate and commit. The table is clustered by aggregate,
@@ -38,6 +41,11 @@ CREATE TABLE executions (
 
 CREATE INDEX executions_by_age ON executions (created_at, id);
 CREATE INDEX executions_by_state ON executions (state, created_at, id);
+CREATE INDEX executions_by_workflow ON executions (workflow, created_at, id);
+CREATE INDEX executions_by_rerun ON executions (rerun_of, created_at, id)
+WHERE rerun_of IS NOT NULL;
+CREATE INDEX executions_finished ON executions (state, finished_at)
+WHERE parent_id IS NULL AND finished_at IS NOT NULL;
 
 -- A negative version marks a deleted definition, which only its executions still read, by its hash.
 CREATE TABLE definitions (

@@ -69,6 +69,10 @@ class Checkpointer:
             if self._thread.ident is None:
                 self._thread.start()
 
+    def request(self) -> None:
+        """Wakes the checkpoint thread, because the file shrinks only in a checkpoint."""
+        self._wakeup.set()
+
     def raise_failure(self) -> None:
         """Raises the error of repeated failures, because the log must not grow unnoticed.
 

@@ -12,6 +12,7 @@ from runnel.app.stores import (
 )
 from runnel.cli.options import DirectLocation, configure
 from runnel.cli.render.text import format_count
+from runnel.cli.streams import print_to_stderr
 from runnel.core.states import ExecutionState
 from runnel.engine.clock import RandomIdGenerator, RealClock
 from runnel.engine.services.retention import RetentionService
@@ -22,13 +23,23 @@ from runnel.ports.clock import Clock
 from runnel.settings.model import Settings
 from runnel.telemetry.logs import LogTelemetry
 
+MEGABYTE = 1_000_000
+NOT_SHRUNK = (
+    "the file of this data directory was made by an earlier Runnel and did not shrink: run "
+    "'runnel trim' once while no engine uses the directory and the disk has room for a copy"
+)
+
 
 class TrimResult(NamedTuple):
-    """The numbers of deleted executions, queues and large values without execution (`blobs`)."""
+    """The numbers of deleted executions, queues and large values without execution (`blobs`).
+
+    `freed_bytes` is None if a data directory could not return its free space.
+    """
 
     executions: int
     blobs: int
     queues: int = 0
+    freed_bytes: int | None = 0
 
 
 async def trim(*, location: DirectLocation) -> None:
@@ -36,9 +47,9 @@ async def trim(*, location: DirectLocation) -> None:
 
     The command deletes executions that ended more than RETENTION_<STATE>_DAYS ago, large values
     that no execution uses, and empty queues of a Redis server. Unfinished executions are never
-    deleted.
+    deleted. A data directory returns the free space to the disk, except for a tenth of its file.
 
-    Orchestrators do the same regularly.
+    Orchestrators do the same regularly. Engines that use a data directory continue meanwhile.
     """
     settings = configure(location)
     if settings.has_server:
@@ -51,6 +62,10 @@ async def trim(*, location: DirectLocation) -> None:
     if result.blobs:
         parts.append(f"{format_count(result.blobs, 'large value')} of no execution")
     print(f"deleted: {', '.join(parts)}")
+    if result.freed_bytes is None:
+        print_to_stderr(NOT_SHRUNK)
+    elif result.freed_bytes >= MEGABYTE:
+        print(f"freed: {result.freed_bytes / MEGABYTE:.0f} MB")
 
 
 async def _trim(settings: Settings) -> TrimResult:
@@ -60,7 +75,8 @@ async def _trim(settings: Settings) -> TrimResult:
             raise NoDataError(settings.data_dir)
         local = await open_sqlite(settings, clock, ids)
         try:
-            return await _delete_old(local.retention, settings, clock)
+            result = await _delete_old(local.retention, settings, clock)
+            return result._replace(freed_bytes=await local.release_space())
         finally:
             await local.close()
     opens = open_archived if settings.has_postgres else open_unarchived

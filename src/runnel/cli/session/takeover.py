@@ -28,13 +28,15 @@ class TakeoverPlan:
 
     `resumable` has root executions, and children whose root is final. `children` has the children
     of unfinished roots. `refused` has a sentence for each execution that can't be taken over.
-    `refusal` is a reason and an exit code if the execution that the user named can't be resumed.
+    `root` is the root of the execution that the user named, or None for all. `refusal` is a reason
+    and an exit code if the named execution can't be resumed.
     """
 
     resumable: list[ExecutionSummary] = field(default_factory=list)
     children: list[ExecutionId] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     adopts: AdoptedPartitions = True
+    root: ExecutionId | None = None
     refusal: tuple[str, int] | None = None
 
     @property
@@ -67,7 +69,7 @@ def describe_owner(execution_id: str, owner: str) -> str:
 async def _plan_one(session: ClientSession, text: str, hints: CommandHints) -> TakeoverPlan:
     """Plans the takeover of an execution's whole tree, because one process runs a tree."""
     root = get_root_id(await find_execution_id(session.client, text))
-    plan, unfinished = TakeoverPlan(), UnfinishedExecutions(session)
+    plan, unfinished = TakeoverPlan(root=root), UnfinishedExecutions(session)
     async for summary in unfinished.iterate():
         if get_root_id(summary.execution_id) == root:
             await _classify(summary, plan, unfinished, hints)
@@ -135,7 +137,9 @@ class Takeover:
         for child in self._plan.children:
             self._local_session.add_child(child)
         resumable = [summary.execution_id for summary in self._plan.resumable]
-        for execution_id in dict.fromkeys([*resumable, *self._created]):
+        # The partition of a named execution may hold others, whose end the user does not wait for.
+        created = self._created if self._plan.root is None else []
+        for execution_id in dict.fromkeys([*resumable, *created]):
             await self._follow(execution_id)
 
     def describe_rest(self) -> Sequence[str]:

@@ -36,14 +36,19 @@ from runnel.errors import InvalidWorkflowError
 # nodes takes about a second.
 
 PROBLEMS_SHOWN_MAX = 100
-NODES_PER_STEP = 10_000
 
 
 class DefinitionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The size limits of a definition, including its child workflows."""
+    """The size limits of a definition, including its child workflows.
+
+    The size may grow with the number of nodes. A node of a decorated function takes 180 to 400
+    bytes. Redis can't store a value above 512 MB.
+    """
 
     nodes_max: int = 1_000_000
-    definition_bytes_per_10k_nodes: int = 1_000_000
+    definition_bytes: int = 1_000_000
+    definition_bytes_per_node: int = 1_000
+    definition_bytes_max: int = 500_000_000
 
 
 DEFAULT_LIMITS = DefinitionLimits()
@@ -122,8 +127,10 @@ def _check_definition_size(
         size = len(encode_workflow(workflow))
     except (TypeError, ValueError, OverflowError, RecursionError):
         return  # another check has already reported a value that is not JSON
-    steps = max(1, -(-nodes // NODES_PER_STEP))
-    bytes_max = steps * limits.definition_bytes_per_10k_nodes
+    bytes_max = min(
+        limits.definition_bytes + nodes * limits.definition_bytes_per_node,
+        limits.definition_bytes_max,
+    )
     if size > bytes_max:
         yield (
             f"the definition has {size:,} bytes, at most {bytes_max:,} are allowed for "

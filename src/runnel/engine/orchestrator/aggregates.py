@@ -1,4 +1,4 @@
-"""A cache of the executions and concurrency keys of one partition, loaded on demand."""
+"""Caches of the executions and concurrency keys of each partition, loaded on demand."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -18,9 +18,9 @@ from runnel.engine.graph_cache import GraphCache
 from runnel.errors import RunnelError, StoreError
 from runnel.ports.store import Store
 
-# The most executions that one trim scans, so that the cost of a commit does not grow with their
+# The most executions that one call scans, so that the cost of a batch does not grow with their
 # number.
-TRIM_SCAN_MAX = 1_000
+DROP_SCAN_MAX = 1_000
 
 
 class LoadedExecution(msgspec.Struct, frozen=True, gc=False):
@@ -30,22 +30,63 @@ class LoadedExecution(msgspec.Struct, frozen=True, gc=False):
     agenda: Agenda
 
 
-class AggregateCache:
-    """Caches executions between batches.
+class CachedExecutionsLimit:
+    """The maximum number of executions that all partitions of a process keep in memory.
 
-    Above `executions_max`, the cache drops the least recently used executions first.
+    Above the maximum, the largest caches drop their least recently used executions, until they have
+    an equal share. So an idle partition does not keep its executions at the expense of a busy one.
+    """
+
+    def __init__(self, executions_max: int) -> None:
+        self._executions_max = executions_max
+        self._caches: set[AggregateCache] = set()
+
+    def add(self, cache: "AggregateCache") -> None:
+        self._caches.add(cache)
+
+    def remove(self, cache: "AggregateCache") -> None:
+        self._caches.discard(cache)
+
+    def apply(self) -> None:
+        """Drops idle executions above the maximum, from caches without uncommitted changes."""
+        excess = sum(map(len, self._caches)) - self._executions_max
+        if excess <= 0:
+            return
+        share = self._executions_max // len(self._caches)
+        settled = [cache for cache in self._caches if cache.is_settled and len(cache) > share]
+        for cache in sorted(settled, key=len, reverse=True):
+            excess -= cache.drop_idle(min(excess, len(cache) - share))
+            if excess <= 0:
+                return
+
+
+class AggregateCache:
+    """Caches the executions of a partition between batches, within the limit of the process.
+
+    While `is_settled` is False, executions may have changes that are not stored. They then stay in
+    memory.
     """
 
     def __init__(
-        self, store: Store, graphs: GraphCache, blobs: BlobCache, *, executions_max: int
+        self, store: Store, graphs: GraphCache, blobs: BlobCache, *, limit: CachedExecutionsLimit
     ) -> None:
+        self.is_settled = True
         self._store = store
         self._blobs = blobs
         self._graphs = graphs
-        self._executions_max = executions_max
+        self._limit = limit
         self._executions: OrderedDict[str, LoadedExecution] = OrderedDict()
         self._limits: dict[str, ConcurrencyLimit] = {}
         self._prefetched: dict[str, Sequence[bytes]] = {}
+
+        limit.add(self)
+
+    def __len__(self) -> int:
+        return len(self._executions)
+
+    def close(self) -> None:
+        """Removes the cache from the limit, because its partition has another owner."""
+        self._limit.remove(self)
 
     async def prefetch(self, aggregate_ids: Iterable[str]) -> None:
         """Loads the executions that the next batch needs, in one store call.
@@ -95,18 +136,19 @@ class AggregateCache:
         self._prefetched.pop(aggregate_id, None)
         self._limits.pop(aggregate_id, None)
 
-    def trim(self) -> None:
-        """Drops idle executions from memory.
+    def settle(self) -> None:
+        """Applies the limit. Must be called when all changes are stored."""
+        self.is_settled = True
+        self._limit.apply()
 
-        Call `trim` after a commit, when all changes are stored.
-        """
-        excess = len(self._executions) - self._executions_max
-        if excess <= 0:
-            return
-        scanned = islice(self._executions.items(), TRIM_SCAN_MAX)
+    def drop_idle(self, count: int) -> int:
+        """Drops idle executions from memory; returns how many, at most `count`."""
+        scanned = islice(self._executions.items(), DROP_SCAN_MAX)
         idle = (id_ for id_, loaded in scanned if loaded.agenda.is_empty)
-        for execution_id in list(islice(idle, excess)):
+        dropped = list(islice(idle, count))
+        for execution_id in dropped:
             del self._executions[execution_id]
+        return len(dropped)
 
     async def load_without_map_items(self, execution_id: str) -> Execution | None:
         """Loads the stored execution without the lists of its maps.

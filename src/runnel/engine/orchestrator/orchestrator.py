@@ -10,6 +10,7 @@ import msgspec
 from runnel.engine.failure_detector import FailureDetector
 from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
+from runnel.engine.orchestrator.aggregates import CachedExecutionsLimit
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.engine.orchestrator.recovery import recover_partition
 from runnel.errors import FencedError, LeaseHeldError, PartitionUnavailableError, StoreError
@@ -80,6 +81,7 @@ class Orchestrator:
             dependencies.store, dependencies.clock, lease_s
         )
         self._graphs = dependencies.graphs or GraphCache(dependencies.archive)
+        self._cached = CachedExecutionsLimit(dependencies.cached_executions_max)
         self._owned: dict[int, Lease] = {}
         self._owners: dict[int, PartitionOwner] = {}
         self._recovering: set[int] = set()
@@ -224,9 +226,8 @@ class Orchestrator:
         dependencies = self._dependencies
         owner: PartitionOwner | None = None
         try:
-            owner = PartitionOwner(
-                dependencies, self._graphs, await dependencies.store.restore(lease)
-            )
+            restored = await dependencies.store.restore(lease)
+            owner = PartitionOwner(dependencies, self._graphs, restored, self._cached)
             self._owners[lease.partition] = owner
             # Reported only after the restore, because a caller may wait for restored executions.
             dependencies.telemetry.event(
@@ -251,8 +252,10 @@ class Orchestrator:
         finally:
             if self._owned.get(lease.partition) is lease:
                 del self._owned[lease.partition]
-            if owner is not None and self._owners.get(lease.partition) is owner:
-                del self._owners[lease.partition]
+            if owner is not None:
+                owner.close()
+                if self._owners.get(lease.partition) is owner:
+                    del self._owners[lease.partition]
             self._recovering.discard(lease.partition)
             self._leaving.discard(lease.nonce)
             self._update_recovered()

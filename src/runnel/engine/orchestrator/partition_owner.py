@@ -47,7 +47,11 @@ from runnel.core.values import BLOB_BYTES_MAX, Value, make_blob_reference
 from runnel.engine.blob_cache import RetryingBlobCache
 from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies, adapt_policy
-from runnel.engine.orchestrator.aggregates import AggregateCache, LoadedExecution
+from runnel.engine.orchestrator.aggregates import (
+    AggregateCache,
+    CachedExecutionsLimit,
+    LoadedExecution,
+)
 from runnel.engine.orchestrator.batch import CommitBatch, build_header
 from runnel.errors import InputError, NewerFormatError, PayloadError, StoreError
 from runnel.ports import telemetry as names
@@ -150,7 +154,11 @@ class PartitionOwner:
     """
 
     def __init__(
-        self, dependencies: OrchestratorDependencies, graphs: GraphCache, lease: Lease
+        self,
+        dependencies: OrchestratorDependencies,
+        graphs: GraphCache,
+        lease: Lease,
+        cached: CachedExecutionsLimit,
     ) -> None:
         self.lease = lease
         self._dependencies = dependencies
@@ -164,7 +172,7 @@ class PartitionOwner:
             dependencies.store,
             graphs,
             self._blobs,
-            executions_max=dependencies.cached_executions_max,
+            limit=cached,
         )
         self._pending: deque[Command] = deque()
         self._loads: dict[str, dict[str, int]] = {}
@@ -190,6 +198,10 @@ class PartitionOwner:
         self._is_halted = True
         self._wake()
 
+    def close(self) -> None:
+        """Frees the place of this partition's executions in memory for other partitions."""
+        self._aggregates.close()
+
     def _wake(self) -> None:
         # Cancels only once, because `_read` would mistake a second cancellation for one by its
         # caller.
@@ -207,6 +219,7 @@ class PartitionOwner:
             dict.fromkeys([entry.command.aggregate_id for entry in entries if entry.command])
         )
         self._begin_batch()
+        self._aggregates.is_settled = False
         for command in pending:
             await self._handle(command)
             if self._batch.is_full:
@@ -222,6 +235,7 @@ class PartitionOwner:
             if self._batch.is_full:
                 await self._commit()
         await self._commit()
+        self._aggregates.settle()
         return len(pending) + len(timers) + len(entries)
 
     async def drain(self) -> None:
@@ -444,7 +458,6 @@ class PartitionOwner:
                 self._loads.pop(execution.id, None)
         for aggregate_id in batch.closed:
             self._aggregates.forget(aggregate_id)
-        self._aggregates.trim()
 
     async def _run_post_commit_effect(self, effect: PostCommitEffect) -> None:
         """Reads or writes a blob after a commit.

@@ -11,6 +11,7 @@ from runnel.core.values import Json, make_inline_value
 from runnel.core.workflow import EnginePolicy, Workflow, encode_workflow, hash_workflow
 from runnel.engine.graph_cache import GraphCache
 from runnel.engine.orchestrator import OrchestratorDependencies
+from runnel.engine.orchestrator.aggregates import CachedExecutionsLimit
 from runnel.engine.orchestrator.orchestrator import Orchestrator
 from runnel.engine.orchestrator.partition_owner import PartitionOwner
 from runnel.ports.store import CommitLimits, ExecutionHeader
@@ -47,7 +48,9 @@ class OrchestratorHarness:
 
     async def owner(self) -> PartitionOwner:
         lease = await self.backend.store.acquire(0, "test")
-        return PartitionOwner(self.parts, GraphCache(self.backend.archive), lease)
+        return PartitionOwner(
+            self.parts, GraphCache(self.backend.archive), lease, CachedExecutionsLimit(5_000)
+        )
 
     @asynccontextmanager
     async def orchestrating(self, *partitions: int) -> AsyncIterator[Orchestrator]:
