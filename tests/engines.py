@@ -15,6 +15,7 @@ from runnel.authoring.context import Context
 from runnel.authoring.registry import HandlerRegistry
 from runnel.backends.redis.backend import RedisBackend
 from runnel.backends.redis.options import RedisOptions
+from runnel.client.protocol import load_whole_output
 from runnel.core.events import NodeCompleted
 from runnel.core.ids import ExecutionId
 from runnel.core.values import Json
@@ -151,7 +152,7 @@ async def run_to_end(
 
 async def wait_for_end(engine: EmbeddedEngine, execution_id: ExecutionId) -> ExecutionView:
     await engine.client.wait_for_end(execution_id, timeout_s=DEADLINE_S)
-    return await engine.client.get(execution_id)
+    return await load_whole_output(engine.client, await engine.client.get(execution_id))
 
 
 def watch_completion(engine: EmbeddedEngine, node_id: str) -> asyncio.Event:

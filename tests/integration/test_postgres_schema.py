@@ -106,6 +106,7 @@ GIVEN: dict[str, tuple[object, ...]] = {
     "delete_letters": (IDS, [b"", b""]),
     "delete_replaced_letters": (["x1"],),
     "get_blob": ("x000007/a",),
+    "read_blob_parts": (["x000001/out"], 1, 200),
     "get_record": ("one", b"x000007"),
     "list_records": ("one", b"x000007", 50),
     "put_record": ("one", b"x000007", b"", 7),

@@ -30,6 +30,7 @@ READ_WHOLE = {
     "list_partitions",
     "list_homes",
     "list_owners",
+    "list_partition_fences",
     "list_submitted",
     "has_work",
     "count_in_state",

@@ -248,7 +248,7 @@ async def test_a_broken_engine_raises_an_error() -> None:
 
     with pytest.raises(EngineEndedError) as caught:
         await executor.execute(WorkflowDAG().add_step("a", break_clock))
-    assert isinstance(caught.value.__cause__, ExceptionGroup)
+    assert str(caught.value.__cause__) == "the clock is broken"
 
     clock.is_broken = False
     assert (await executor.execute(document(), {"doc_id": 1})).is_successful
