@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import (
     NAME_CHARS_MAX,
     check_labels,
@@ -25,7 +24,7 @@ from runnel.client.execution_lists import (
     execution_not_found_error,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
-from runnel.client.values import PayloadStorage, complete_input
+from runnel.client.values import PayloadStorage
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import read_definition_hash, rebuild_execution, replay
@@ -35,7 +34,7 @@ from runnel.core.ids import DefinitionHash, ExecutionId
 from runnel.core.retry import ErrorInfo
 from runnel.core.states import FINAL_EXECUTION_STATES, ExecutionState
 from runnel.core.values import EMPTY_OBJECT
-from runnel.errors import InvalidInputError, WrongStateError
+from runnel.errors import WrongStateError
 from runnel.notify.waiter import ExecutionWaiter
 from runnel.ports.archive import ALL_EXECUTIONS
 from runnel.ports.store import NO_BLOBS, make_pending_header
@@ -271,8 +270,10 @@ class StoreClient:
         deleted. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
-        data, stored, own_labels = _prepare_input(workflow, input_, is_held=is_held)
-        kept_labels = check_labels(labels or {}) | own_labels
+        kept_labels = check_labels(labels or {})
+        data, stored, is_fit = await self._payloads.prepare_input(workflow, input_, is_held=is_held)
+        if is_held and is_fit:
+            kept_labels[CHECKED_LABEL] = "input"
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -346,7 +347,7 @@ class StoreClient:
     async def _has_input(self, former: Execution, input_: Json) -> bool:
         """Returns True if the input, with the defaults of its schema, is that of the execution."""
         data = encode_payload(input_, where="input")
-        data = complete_input(former.graph.workflow, data, is_checked=True)
+        data = await self._payloads.complete_input(former.graph.workflow, data, is_checked=True)
         former_data = await self._payloads.load(former.input)
         return bool(msgspec.json.decode(data) == msgspec.json.decode(former_data))
 
@@ -431,11 +432,13 @@ class StoreClient:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
         workflow = graph.workflow
         if data is not None:
-            return graph, complete_input(workflow, data)
+            return graph, await self._payloads.complete_input(workflow, data)
         if workflow.input is None:
             return graph, None
         former_data = await self._payloads.load(former.input)
-        stored = complete_input(workflow, former_data, is_checked=not is_newest)
+        stored = await self._payloads.complete_input(
+            workflow, former_data, is_checked=not is_newest
+        )
         return graph, None if stored is former_data else stored
 
     async def trigger(
@@ -466,7 +469,7 @@ class StoreClient:
         if data is None and workflow.input is not None and CHECKED_LABEL not in execution.labels:
             held_data = data = await self._load_submitted_input(execution)
         if data is not None:
-            stored = complete_input(workflow, data)
+            stored = await self._payloads.complete_input(workflow, data)
             if stored is not held_data:
                 value, blobs = self._payloads.to_value(stored, f"{execution_id}/input")
         command = StartExecution(execution_id=execution_id, input=value, key=key)
@@ -673,24 +676,3 @@ class StoreClient:
                 f"execution {execution_id} is {header.state} and can't be {action} any more"
             )
         return header
-
-
-def _prepare_input(
-    workflow: Workflow, input_: Json, *, is_held: bool
-) -> tuple[bytes, bytes, dict[str, str]]:
-    """Returns the input as submitted, the input with defaults, and the label of a checked input.
-
-    Raises InvalidInputError if the input does not fit the workflow. For a held execution, such an
-    input is stored as it is: `trigger` may replace it.
-    """
-    value = input_.value if isinstance(input_, CheckedInput) else input_
-    is_checked = value is not None and isinstance(input_, CheckedInput)
-    data = encode_payload({} if value is None else value, where="input")
-    if not is_held:
-        return data, complete_input(workflow, data, is_checked=is_checked), {}
-    if value is None:
-        return data, data, {}
-    try:
-        return data, complete_input(workflow, data), {CHECKED_LABEL: "input"}
-    except InvalidInputError:
-        return data, data, {}
