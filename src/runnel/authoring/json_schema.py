@@ -19,6 +19,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from runnel.authoring.schema_keywords import is_surely_schema
 from runnel.authoring.text_formats import FORMATS, has_encoding, has_format
 from runnel.core.message_text import describe_value, quote_name, shorten
 from runnel.core.values import Json, find_repeated_item
@@ -46,13 +47,17 @@ def find_schema_problems(schema: dict[str, Json]) -> list[str]:
             f"the dialect {describe_value(dialect)} is not known; remove it to use draft 2020-12"
         )
         return [f"$schema: {problem}"]
-    kind = validator_for(schema, default=Draft202012Validator)
-    errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
-    leaves = (leaf for error in errors for leaf in _expand_alternatives(error))
-    problems = sorted({_format_error("", leaf) for leaf in leaves})
+    problems = [] if is_surely_schema(schema) else _find_keyword_problems(schema)
     problems = problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
     problems = problems or list(_find_size_problems(schema))
     return problems or list(_find_default_problems(schema))
+
+
+def _find_keyword_problems(schema: dict[str, Json]) -> list[str]:
+    kind = validator_for(schema, default=Draft202012Validator)
+    errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
+    leaves = (leaf for error in errors for leaf in _expand_alternatives(error))
+    return sorted({_format_error("", leaf) for leaf in islice(leaves, ERRORS_MAX)})
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
