@@ -6,6 +6,7 @@ not accept.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -133,6 +134,23 @@ class QuickCheck:
             if name in value
         )
 
+    def fit_names(self, schema: dict[str, Json], value: Json) -> bool:
+        names = schema["propertyNames"]
+        return isinstance(value, dict) and all(self.accepts(names, name) for name in value)
+
+    def has_pattern(self, schema: dict[str, Json], value: Json) -> bool:
+        from runnel.authoring.pattern_cost import estimate_cost
+
+        chars_max = estimate_cost(schema["pattern"]).chars_max
+        is_short = isinstance(value, str) and (chars_max is None or len(value) <= chars_max)
+        return is_short and re.search(schema["pattern"], value) is not None
+
+    def is_large_enough(self, schema: dict[str, Json], value: Json) -> bool:
+        return _TYPE_CHECKS["number"](value) and value >= schema["minimum"]
+
+    def is_small_enough(self, schema: dict[str, Json], value: Json) -> bool:
+        return _TYPE_CHECKS["number"](value) and value <= schema["maximum"]
+
     def has_required(self, schema: dict[str, Json], value: Json) -> bool:
         return isinstance(value, dict) and all(name in value for name in schema["required"])
 
@@ -164,6 +182,10 @@ _KEYWORD_CHECKS: Mapping[str, Callable[[QuickCheck, dict[str, Json], Json], bool
     "uniqueItems": QuickCheck.has_unique_items,
     "properties": QuickCheck.fit_properties,
     "required": QuickCheck.has_required,
+    "propertyNames": QuickCheck.fit_names,
+    "pattern": QuickCheck.has_pattern,
+    "minimum": QuickCheck.is_large_enough,
+    "maximum": QuickCheck.is_small_enough,
     "additionalProperties": QuickCheck.fit_additional_properties,
 }
 

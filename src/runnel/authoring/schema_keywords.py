@@ -66,7 +66,9 @@ _VALUE_CHECKS: Mapping[str, Callable[[Json], bool]] = {
     "$schema": lambda value: value == DIALECT,
     "$ref": _is_text,
 }
-_SCHEMA_KEYWORDS = frozenset({"items", "additionalProperties", "not", "if", "then", "else"})
+_SCHEMA_KEYWORDS = frozenset(
+    {"items", "propertyNames", "additionalProperties", "not", "if", "then", "else"}
+)
 _SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "allOf", "oneOf", "prefixItems"})
 _SCHEMA_DICT_KEYWORDS = frozenset({"properties", "$defs"})
 
