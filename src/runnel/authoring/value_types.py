@@ -323,7 +323,7 @@ class FieldsType(ValueType):
         try:
             return self._build(arguments)
         except (TypeError, ValueError) as error:  # the code of the class refuses the values
-            raise MismatchError(path, _shorten_msgspec_message(error)) from None
+            raise MismatchError(path, str(error) or type(error).__name__) from None
 
     def build_schema(self, definitions: Definitions) -> dict[str, Json]:
         is_new, reference = definitions.refer(self, self._name)
@@ -611,7 +611,26 @@ def _find_builder(kind: Any) -> Callable[[dict[str, Any]], Any] | None:
     return None
 
 
+def _find_required_init_var(kind: Any) -> str | None:
+    """Returns the name of a parameter that a dataclass needs, but does not store."""
+    stored = {field.name for field in dataclasses.fields(kind)}
+    names = (
+        field.name
+        for field in kind.__dataclass_fields__.values()
+        if field.name not in stored
+        and "InitVar" in str(field.type)
+        and field.default is dataclasses.MISSING
+    )
+    return next(names, None)
+
+
 def _build_dataclass(kind: Any, values: dict[str, Any]) -> Any:
+    init_var = _find_required_init_var(kind)
+    if init_var is not None:
+        raise TypeError(
+            f"the InitVar {init_var!r} of {kind.__name__} is not stored; give it a default, or "
+            "make it a field"
+        )
     own = {field.name for field in dataclasses.fields(kind) if not field.init}
     built = kind(**{name: value for name, value in values.items() if name not in own})
     for name in own & values.keys():

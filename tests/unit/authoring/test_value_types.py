@@ -8,6 +8,7 @@ import sys
 import textwrap
 import uuid
 from collections.abc import Iterable
+from dataclasses import InitVar, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
@@ -338,3 +339,17 @@ def test_no_type_but_a_model_of_the_user_imports_pydantic() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+@dataclass
+class Scaled:
+    size: int
+    scale: InitVar[int]
+
+    def __post_init__(self, scale: int) -> None:
+        self.size *= scale
+
+
+def test_a_required_init_var_is_refused_by_its_name() -> None:
+    with pytest.raises(MismatchError, match=r"v\[0\]: the InitVar 'scale' of Scaled is not stored"):
+        compile_type(list[Scaled]).decode([{"size": 2}], "v")
