@@ -133,17 +133,17 @@ class StopRules(ConformanceFixtures):
         (lost,) = await owner.read_commands()
         assert isinstance(lost, TaskLost)
 
-    @pytest.mark.parametrize("is_stopped_first", [False, True])
+    @pytest.mark.parametrize("order", ["stop first", "isolate first"])
     async def test_a_stopped_task_in_a_child_process_did_not_crash_its_worker(
-        self, store: Store, tasks: TaskQueue, owner: LeaseOwner, is_stopped_first: bool
+        self, store: Store, tasks: TaskQueue, owner: LeaseOwner, order: str
     ) -> None:
         await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
         await tasks.claim("w", None, limit=5, wait_s=0, starts_tasks=True)
         stop = Commit(sequence=0, stopped=[make_token("a"), make_token("b")])
-        if is_stopped_first:
+        if order == "stop first":
             await owner.commit(stop)
         await tasks.isolate("w", make_token("a"))
-        if not is_stopped_first:
+        if order == "isolate first":
             await owner.commit(stop)
 
         replied = set((await tasks.beat("w", [make_token("a"), make_token("b")])).stop)
