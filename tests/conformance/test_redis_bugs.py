@@ -90,13 +90,13 @@ BUGS = {
     ),
     "a stopped task starts": Bug(
         "start_tasks",
-        "partition and state ~= STOPPING",
+        "partition and not is_stopping(state)",
         "partition",
         Rules.test_a_stopped_task_that_has_not_started_does_not_start,
     ),
     "a stop is never repeated": Bug(
         "heartbeat_worker",
-        "is_held[token] = started ~= STOPPING",
+        "is_held[token] = not is_stopping(started)",
         "is_held[token] = true",
         Rules.test_each_heartbeat_reply_names_the_stopped_tasks_that_a_worker_holds,
     ),

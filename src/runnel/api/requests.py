@@ -1,5 +1,6 @@
 """Bodies, parameters and filters of requests, validated as strictly as workflow files."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 from math import inf
@@ -79,14 +80,17 @@ async def read_workflow(app_state: AppState, body: bytes, media_type: str) -> Wo
     The document can't refer to files. A child workflow that is given by name is its newest stored
     version.
     """
-    data = parse_document_body(body, media_type)
+    # A thread reads the document: the check of a large schema, and YAML, take long.
+    data = await asyncio.to_thread(parse_document_body, body, media_type)
     children: dict[str, Workflow] = {}
     for name in _find_child_workflow_names(data):
         try:
             children[name] = (await app_state.client.library.find(name)).graph.workflow
         except NotFoundError:
             continue  # read_document reports the unknown name and its place
-    return read_document(data, resolve=children.get, retry=app_state.settings.retry)
+    return await asyncio.to_thread(
+        read_document, data, resolve=children.get, retry=app_state.settings.retry
+    )
 
 
 def _find_child_workflow_names(data: Json) -> Iterator[str]:

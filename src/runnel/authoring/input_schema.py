@@ -5,6 +5,8 @@ imported only for a workflow file with an `input` schema, and for an input that 
 not accept.
 """
 
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -37,11 +39,13 @@ _REFERENCES_MAX = 100
 class QuickCheck:
     """Accepts values that certainly fit. `root` is the whole schema, to which `$ref` refers.
 
-    A method per keyword checks a value against that keyword of a schema.
+    A method per keyword checks a value against that keyword of a schema. Accepts nothing after
+    `steps_max` steps. A step takes about 1 µs.
     """
 
-    def __init__(self, root: Json) -> None:
+    def __init__(self, root: Json, steps_max: float = math.inf) -> None:
         self._root = root
+        self._steps_left = steps_max
         self._depth = 0
         # Whether each part of `$defs` accepts a value, by name and id of the value. Without it, a
         # union that contains itself checks each level of a value twice as often as the level above.
@@ -50,7 +54,8 @@ class QuickCheck:
     def accepts(self, schema: Json, value: Json) -> bool:
         if schema is True:
             return True
-        if not isinstance(schema, dict):
+        self._steps_left -= 1
+        if not isinstance(schema, dict) or self._steps_left < 0:
             return False
         for keyword in schema:
             check = _KEYWORD_CHECKS.get(keyword)
@@ -129,6 +134,23 @@ class QuickCheck:
             if name in value
         )
 
+    def fit_names(self, schema: dict[str, Json], value: Json) -> bool:
+        names = schema["propertyNames"]
+        return isinstance(value, dict) and all(self.accepts(names, name) for name in value)
+
+    def has_pattern(self, schema: dict[str, Json], value: Json) -> bool:
+        from runnel.authoring.pattern_cost import estimate_cost
+
+        chars_max = estimate_cost(schema["pattern"]).chars_max
+        is_short = isinstance(value, str) and (chars_max is None or len(value) <= chars_max)
+        return is_short and re.search(schema["pattern"], value) is not None
+
+    def is_large_enough(self, schema: dict[str, Json], value: Json) -> bool:
+        return _TYPE_CHECKS["number"](value) and value >= schema["minimum"]
+
+    def is_small_enough(self, schema: dict[str, Json], value: Json) -> bool:
+        return _TYPE_CHECKS["number"](value) and value <= schema["maximum"]
+
     def has_required(self, schema: dict[str, Json], value: Json) -> bool:
         return isinstance(value, dict) and all(name in value for name in schema["required"])
 
@@ -160,13 +182,20 @@ _KEYWORD_CHECKS: Mapping[str, Callable[[QuickCheck, dict[str, Json], Json], bool
     "uniqueItems": QuickCheck.has_unique_items,
     "properties": QuickCheck.fit_properties,
     "required": QuickCheck.has_required,
+    "propertyNames": QuickCheck.fit_names,
+    "pattern": QuickCheck.has_pattern,
+    "minimum": QuickCheck.is_large_enough,
+    "maximum": QuickCheck.is_small_enough,
     "additionalProperties": QuickCheck.fit_additional_properties,
 }
 
 
-def is_surely_valid(schema: Json, value: Json) -> bool:
-    """Returns True if the value certainly fits the schema; False if only jsonschema can decide."""
-    return QuickCheck(schema).accepts(schema, value)
+def is_surely_valid(schema: Json, value: Json, *, steps_max: float = math.inf) -> bool:
+    """Returns True if the value certainly fits the schema; False if only jsonschema can decide.
+
+    Also returns False if the quick check needs more steps than `steps_max`.
+    """
+    return QuickCheck(schema, steps_max).accepts(schema, value)
 
 
 def find_schema_problems(schema: dict[str, Json]) -> list[str]:

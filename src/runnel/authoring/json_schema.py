@@ -19,6 +19,8 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from runnel.authoring.pattern_cost import estimate_cost
+from runnel.authoring.schema_keywords import is_surely_schema
 from runnel.authoring.text_formats import FORMATS, has_encoding, has_format
 from runnel.core.message_text import describe_value, quote_name, shorten
 from runnel.core.values import Json, find_repeated_item
@@ -46,13 +48,17 @@ def find_schema_problems(schema: dict[str, Json]) -> list[str]:
             f"the dialect {describe_value(dialect)} is not known; remove it to use draft 2020-12"
         )
         return [f"$schema: {problem}"]
-    kind = validator_for(schema, default=Draft202012Validator)
-    errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
-    leaves = (leaf for error in errors for leaf in _expand_alternatives(error))
-    problems = sorted({_format_error("", leaf) for leaf in leaves})
+    problems = [] if is_surely_schema(schema) else _find_keyword_problems(schema)
     problems = problems or [*_find_pattern_problems(schema), *_find_reference_problems(schema)]
     problems = problems or list(_find_size_problems(schema))
     return problems or list(_find_default_problems(schema))
+
+
+def _find_keyword_problems(schema: dict[str, Json]) -> list[str]:
+    kind = validator_for(schema, default=Draft202012Validator)
+    errors = kind(kind.META_SCHEMA, registry=_REGISTRY).iter_errors(schema)
+    leaves = (leaf for error in errors for leaf in _expand_alternatives(error))
+    return sorted({_format_error("", leaf) for leaf in islice(leaves, ERRORS_MAX)})
 
 
 def find_value_problems(schema: dict[str, Json], value: Json, *, where: str) -> list[str]:
@@ -97,6 +103,9 @@ def _extend_validator(kind: Any) -> Any:
         if keyword in kind.VALIDATORS
     }
     own = {"contentEncoding": _find_encoding_errors, "uniqueItems": _find_repeated_items}
+    own["pattern"] = _limit_pattern(kind.VALIDATORS["pattern"])
+    for keyword in _NAME_PATTERN_KEYWORDS & kind.VALIDATORS.keys():
+        own[keyword] = _limit_names(kind.VALIDATORS[keyword])
     return extend(kind, {**references, **own})  # type: ignore[no-untyped-call]  # jsonschema leaves it untyped
 
 
@@ -109,6 +118,51 @@ def _limit_keyword(check: Any) -> Any:
         return check(*arguments)
 
     return check_within_limit
+
+
+_NAME_PATTERN_KEYWORDS = {"patternProperties", "additionalProperties", "unevaluatedProperties"}
+
+
+def _limit_pattern(check: Any) -> Any:
+    """Refuses a text that is too long for its pattern, see `pattern_cost`."""
+
+    def check_short_text(validator: Any, pattern: str, value: Json, schema: Json) -> Iterator[Any]:
+        if isinstance(value, str) and (problem := _find_length_problem(pattern, value)):
+            yield _TooLongError(problem)
+        else:
+            yield from check(validator, pattern, value, schema) or ()
+
+    return check_short_text
+
+
+def _limit_names(check: Any) -> Any:
+    """Refuses an object with a name that is too long for a pattern of the schema."""
+
+    def check_short_names(validator: Any, part: Json, value: Json, schema: Any) -> Iterator[Any]:
+        patterns = schema.get("patternProperties", ())
+        names = value if patterns and isinstance(value, dict) else ()
+        problems = (_find_length_problem(pattern, name) for name in names for pattern in patterns)
+        problem = next(filter(None, problems), None)
+        if problem is not None:
+            yield _TooLongError(f"the name of a field: {problem}")
+        else:
+            yield from check(validator, part, value, schema) or ()
+
+    return check_short_names
+
+
+def _find_length_problem(pattern: str, text: str) -> str | None:
+    chars_max = estimate_cost(pattern).chars_max
+    if chars_max is None or len(text) <= chars_max:
+        return None
+    return (
+        f"expected at most {chars_max:,} characters, because the pattern {quote_name(pattern)} "
+        f"takes long for more, got {len(text):,}"
+    )
+
+
+class _TooLongError(ValidationError):
+    """A text is too long for its pattern. The message is for users."""
 
 
 def _iterate_values(value: Json) -> Iterator[Json]:
@@ -228,6 +282,8 @@ _FALLBACK = "another form"
 
 def _describe_problem(error: ValidationError) -> str:
     """Returns what was expected and what was found."""
+    if isinstance(error, _TooLongError):
+        return error.message
     keyword = str(error.validator)
     limit: Any = error.validator_value
     found: Any = error.instance
@@ -342,15 +398,16 @@ def _find_pattern_problems(schema: Json) -> Iterator[str]:
         patterns = [part.get("pattern"), *(by_pattern if isinstance(by_pattern, dict) else ())]
         for pattern in patterns:
             if isinstance(pattern, str) and (problem := _find_pattern_problem(pattern)):
-                yield f"the pattern {quote_name(pattern)} is not a regular expression: {problem}"
+                yield f"the pattern {quote_name(pattern)} {problem}"
 
 
 def _find_pattern_problem(pattern: str) -> str | None:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        return str(error)
-    return None
+        return f"is not a regular expression: {error}"
+    problem = estimate_cost(pattern).problem
+    return None if problem is None else f"may take too long: {problem}"
 
 
 def _find_reference_problems(schema: dict[str, Json]) -> Iterator[str]:

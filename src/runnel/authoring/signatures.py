@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from runnel.authoring.single_types import MismatchError, ValueType
 from runnel.authoring.type_hints import read_hints
-from runnel.authoring.value_types import MismatchError, ValueType, compile_type
+from runnel.authoring.value_types import compile_type
 from runnel.core.values import Json
 from runnel.errors import InvalidInputError
 

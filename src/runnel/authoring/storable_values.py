@@ -1,7 +1,7 @@
 """Writes values of Python types as JSON, and finds the part of a value that JSON can't hold."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
@@ -30,6 +30,8 @@ def convert_custom(value: Any) -> Any:
         return dict(value)
     if isinstance(value, PurePath):
         return str(value)
+    if _is_secret(value):
+        raise TypeError(_SECRET_PROBLEM)
     kind = type(value)
     if kind in (tuple, frozenset, bytes, bool, type(None)):  # msgspec encodes these as values
         raise TypeError(f"a key of a dict is {value!r}; keys must be texts or numbers")
@@ -42,7 +44,27 @@ def convert_custom(value: Any) -> Any:
 def _dump_model(model: Any) -> Json:
     """Returns a Pydantic model as JSON: by field names, as it is read, and with sorted sets."""
     dumped = model.model_dump(mode="json", by_alias=False)
-    return _sort_sets(dumped, model) if _holds_set(model) else dumped
+    if _STARS in msgspec.json.encode(dumped) and _holds_part(model, _is_hidden_secret):
+        raise TypeError(_SECRET_PROBLEM)
+    return _sort_sets(dumped, model) if _holds_part(model, _is_set) else dumped
+
+
+_SECRET_PROBLEM = (
+    "it holds a secret of Pydantic, which is stored as stars; name the secret with runnel.secret "
+    "in the workflow, and read it in each task that needs it"
+)
+
+
+_STARS = b'"**********"'
+
+
+def _is_secret(value: object) -> bool:
+    return callable(getattr(value, "get_secret_value", None))
+
+
+def _is_hidden_secret(value: Any) -> bool:
+    """Returns True for a secret that Pydantic writes as stars. It writes an empty one as it is."""
+    return _is_secret(value) and bool(value.get_secret_value())
 
 
 def _sort_sets(dumped: Json, value: Any) -> Json:
@@ -97,15 +119,21 @@ def to_json(value: object) -> Json:
 
     Raises TypeError, ValueError, OverflowError or RecursionError.
     """
-    return msgspec.json.decode((encode_sorted if _holds_set(value) else encode_value)(value))
+    # Encoding a value with a set sorts its dicts too.
+    encode = encode_sorted if _holds_part(value, _is_set) else encode_value
+    return msgspec.json.decode(encode(value))
 
 
-def _holds_set(value: object) -> bool:
-    """Returns True if a part of the value is a set. Encoding such a value sorts its dicts too."""
+def _is_set(value: object) -> bool:
+    return isinstance(value, set | frozenset)
+
+
+def _holds_part(value: object, is_wanted: Callable[[object], bool]) -> bool:
+    """Returns True if the value or a part of it is wanted."""
     pending = [(value, 0)]
     while pending:
         part, depth = pending.pop()
-        if isinstance(part, set | frozenset):
+        if is_wanted(part):
             return True
         if depth < _PARTS_DEPTH_MAX:
             pending += [(item, depth + 1) for _, item in iterate_parts(part, "")]

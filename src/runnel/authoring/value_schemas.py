@@ -1,5 +1,8 @@
 """Builds the JSON Schema of types that msgspec converts, and reads the parts of types."""
 
+import enum
+import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,6 +95,74 @@ _Fields = (
 )
 
 
+_OFFSET = "[Zz]$|[+-][0-9]{2}:?[0-9]{2}$"
+_NO_OFFSET = "^([0-9-]+[^0-9])?[0-9:.]+$"
+_NO_YEARS = "^[^YMT]*(T.*)?$"  # a timedelta has no years and no months
+
+
+def _find_pattern(info: type_inspection.Type) -> str | None:
+    """Returns the pattern of texts that the format allows, but that the type does not."""
+    match info:
+        case type_inspection.DateTimeType(tz=bool(tz)) | type_inspection.TimeType(tz=bool(tz)):
+            return _OFFSET if tz else _NO_OFFSET
+        case type_inspection.TimeDeltaType():
+            return _NO_YEARS
+        case _:
+            return None
+
+
+_KEY_FORMATS = {
+    type_inspection.DateType: "date",
+    type_inspection.DateTimeType: "date-time",
+    type_inspection.TimeType: "time",
+    type_inspection.TimeDeltaType: "duration",
+    type_inspection.UUIDType: "uuid",
+    type_inspection.DecimalType: "decimal",
+}
+
+
+def build_key_schema(info: type_inspection.Type) -> dict[str, Json]:
+    """Returns the schema of the keys of a dict, which are texts; an empty schema for any text."""
+    match info:
+        case type_inspection.IntType():
+            return {"pattern": "^(0|-?[1-9][0-9]*)$"}
+        case type_inspection.FloatType():
+            return {"pattern": r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"}
+        case type_inspection.EnumType(cls=cls):
+            return {"enum": list(to_json(dict.fromkeys(cls)))}
+        case type_inspection.LiteralType(values=values):
+            return {"enum": list(to_json(dict.fromkeys(values)))}
+        case type_inspection.UnionType(types=members):
+            options = [build_key_schema(member) for member in members]
+            return {"anyOf": options} if all(options) else {}
+        case _ if type(info) in _KEY_FORMATS:
+            pattern = _find_pattern(info)
+            schema: dict[str, Json] = {"format": _KEY_FORMATS[type(info)]}
+            return schema | ({"pattern": pattern} if pattern else {})
+        case _:
+            return {}
+
+
+_FLAG_BITS_MAX = 6
+
+
+def build_flag_schema(kind: type[enum.Flag]) -> dict[str, Json]:
+    """Returns the schema of the numbers that a flag accepts."""
+    if getattr(kind, "_boundary_", enum.STRICT) is not enum.STRICT:
+        return {"type": "integer"}
+    bits = [1 << bit for bit in range(_get_mask(kind).bit_length()) if _get_mask(kind) >> bit & 1]
+    if len(bits) > _FLAG_BITS_MAX:
+        return {"type": "integer", "minimum": 0, "maximum": _get_mask(kind)}
+    sums = [0]
+    for bit in bits:
+        sums += [number + bit for number in sums]
+    return {"enum": list(sums)}
+
+
+def _get_mask(kind: type[enum.Flag]) -> int:
+    return functools.reduce(operator.or_, (member.value for member in kind), 0)
+
+
 class FormatCompletion:
     """Adds the format to the schema of each datetime and time, and sorts the sets in defaults.
 
@@ -111,6 +182,8 @@ class FormatCompletion:
         text_format = _TEXT_FORMATS.get(type(info))
         if text_format is not None and schema.get("type") == "string":
             schema.setdefault("format", text_format)
+        if schema.get("type") == "string" and (pattern := _find_pattern(info)):
+            schema.setdefault("pattern", pattern)
         for part, part_schema in self._pair_parts(info, schema):
             self.add_formats(part, part_schema)
 
@@ -128,7 +201,10 @@ class FormatCompletion:
             case type_inspection.UnionType(types=members):
                 for option in schema.get("anyOf", ()):
                     yield from ((part, option) for part in members if self._fits(part, option))
-            case type_inspection.DictType(value_type=item):
+            case type_inspection.DictType(key_type=key, value_type=item):
+                names = build_key_schema(key)
+                if names:
+                    schema.setdefault("propertyNames", names)
                 yield item, schema.get("additionalProperties")
             case type_inspection.CollectionType(item_type=item):
                 yield item, schema.get("items")

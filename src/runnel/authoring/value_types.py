@@ -13,15 +13,22 @@ import re
 import sys
 import types
 import typing
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import PurePath
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from msgspec import inspect as type_inspection
 
+from runnel.authoring.single_types import (
+    ChoiceType,
+    FlagType,
+    MismatchError,
+    PathType,
+    UnknownType,
+    ValueType,
+)
 from runnel.authoring.storable_values import PYDANTIC_VALIDATOR, to_json
 from runnel.authoring.type_hints import (
     EVALUATION_ERRORS,
@@ -29,41 +36,14 @@ from runnel.authoring.type_hints import (
     read_hints,
     unwrap_annotation,
 )
-from runnel.authoring.value_schemas import Definitions, are_all_parts, build_native_schemas
+from runnel.authoring.value_schemas import (
+    Definitions,
+    are_all_parts,
+    build_key_schema,
+    build_native_schemas,
+)
 from runnel.core.message_text import describe_value
-from runnel.core.values import Json
-
-
-class MismatchError(Exception):
-    """A JSON value does not fit a type. `path` names the part that does not fit."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
-        self.path = path
-        self.problem = problem
-
-
-class ValueType(ABC):
-    """A compiled annotation. `is_plain` is True if JSON values need no conversion."""
-
-    is_plain: ClassVar[bool] = False
-    has_sets: bool = False
-    """Whether a value may hold a set. Then its JSON is sorted."""
-
-    @abstractmethod
-    def decode(self, value: Json, path: str) -> Any:
-        """Returns the value in its type; raises MismatchError. `path` names the value."""
-
-    def decode_json(self, data: bytes, path: str) -> Any:
-        """Returns the encoded value in its type; raises MismatchError."""
-        return self.decode(msgspec.json.decode(data), path)
-
-    @abstractmethod
-    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
-        """Returns the JSON Schema, and adds the parts that it refers to.
-
-        Raises TypeError if JSON can't represent the type.
-        """
+from runnel.core.values import Json, replace_whole_floats
 
 
 @functools.lru_cache(maxsize=4096)
@@ -98,27 +78,13 @@ class PlainType(ValueType):
         return _build_native_schema(self._annotation, definitions)
 
 
-class UnknownType(ValueType):
-    """A class that Runnel does not know, or an annotation without a type at run time."""
-
-    is_plain = True
-
-    def __init__(self, annotation: Any) -> None:
-        self._annotation = annotation
-
-    def decode(self, value: Json, path: str) -> Any:
-        return value
-
-    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
-        raise TypeError(f"JSON can't represent {self._annotation!r}")
-
-
 class NativeType(ValueType):
     """A type that msgspec converts, with Pydantic models and paths inside it."""
 
     def __init__(self, annotation: Any, *, has_sets: bool = False) -> None:
         self._annotation = annotation
         self.has_sets = has_sets
+        self._key_holder: Any = dict[annotation, None]
         self._decode_json = msgspec.json.Decoder(annotation, dec_hook=_decode_custom).decode
 
     def decode(self, value: Json, path: str) -> Any:
@@ -131,8 +97,24 @@ class NativeType(ValueType):
             return self._decode_json(data)
         except (msgspec.ValidationError, RecursionError, TypeError) as error:
             # TypeError: the items of a set can't be hashed
-            _raise_at_part(self._annotation, msgspec.json.decode(data), path)
+            value = msgspec.json.decode(data)
+            whole = replace_whole_floats(value)
+            if whole is not value:
+                return self.decode(whole, path)
+            _raise_at_part(self._annotation, value, path)
             raise MismatchError(path, _shorten_msgspec_message(error)) from None
+
+    def decode_key(self, key: str, path: str) -> Any:
+        try:
+            (decoded,) = msgspec.convert(
+                {key: None}, self._key_holder, str_keys=True, dec_hook=_decode_custom
+            )
+        except msgspec.ValidationError as error:
+            raise MismatchError(path, _shorten_msgspec_message(error)) from None
+        return decoded
+
+    def build_key_schema(self, definitions: Definitions) -> dict[str, Json]:
+        return build_key_schema(type_inspection.type_info(self._annotation))
 
     def build_schema(self, definitions: Definitions) -> dict[str, Json]:
         return _build_native_schema(self._annotation, definitions)
@@ -155,21 +137,6 @@ def _shorten_msgspec_message(error: Exception) -> str:
     """Returns a message of msgspec without its path, which begins at the wrong value."""
     text = _MSGSPEC_PATH.sub("", str(error)).replace("`", "")
     return text[:1].lower() + text[1:] if text else "the value is nested too deeply"
-
-
-class PathType(ValueType):
-    """A path, stored as text."""
-
-    def __init__(self, annotation: type[PurePath]) -> None:
-        self._class = annotation
-
-    def decode(self, value: Json, path: str) -> Any:
-        if not isinstance(value, str):
-            raise MismatchError(path, f"expected a path as text, got {describe_value(value)}")
-        return self._class(value)
-
-    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
-        return {"type": "string", "format": "path"}
 
 
 class ModelType(ValueType):
@@ -243,31 +210,6 @@ def _convert_pydantic_error(error: Any, path: str) -> MismatchError:
     return MismatchError(where, problem[:1].lower() + problem[1:])
 
 
-class EnumType(ValueType):
-    """An enum that msgspec refuses: flags, and values that are not all texts or all integers."""
-
-    def __init__(self, annotation: type[enum.Enum]) -> None:
-        self._class = annotation
-        self._members = [(to_json(member.value), member) for member in annotation]
-
-    def decode(self, value: Json, path: str) -> Any:
-        if issubclass(self._class, enum.Flag) and type(value) is int:
-            try:
-                return self._class(value)
-            except ValueError as error:
-                raise MismatchError(path, str(error)) from None
-        for stored, member in self._members:
-            if stored == value and isinstance(stored, bool) == isinstance(value, bool):
-                return member
-        known = ", ".join(describe_value(stored) for stored, _ in self._members)
-        raise MismatchError(path, f"expected one of {known}, got {describe_value(value)}")
-
-    def build_schema(self, definitions: Definitions) -> dict[str, Json]:
-        if issubclass(self._class, enum.Flag):
-            return {"type": "integer"}
-        return {"enum": [stored for stored, _ in self._members]}
-
-
 class SequenceType(ValueType):
     """A list, set or tuple of any length, stored as a list."""
 
@@ -320,8 +262,8 @@ class TupleType(ValueType):
 class MappingType(ValueType):
     """A dict, stored as an object. Keys are texts in JSON."""
 
-    def __init__(self, key: Any, value: ValueType) -> None:
-        self._key_holder: Any = dict[key, None]
+    def __init__(self, key: ValueType, value: ValueType) -> None:
+        self._key = key
         self._value = value
         self.has_sets = value.has_sets
 
@@ -334,16 +276,17 @@ class MappingType(ValueType):
 
     def _decode_key(self, key: str, path: str) -> Any:
         try:
-            (decoded,) = msgspec.convert(
-                {key: None}, self._key_holder, str_keys=True, dec_hook=_decode_custom
-            )
-        except msgspec.ValidationError as error:
-            problem = _shorten_msgspec_message(error)
-            raise MismatchError(path, f"the key {describe_value(key)}: {problem}") from None
-        return decoded
+            return self._key.decode_key(key, path)
+        except MismatchError as error:
+            problem = f"the key {describe_value(key)}: {error.problem}"
+            raise MismatchError(path, problem) from None
 
     def build_schema(self, definitions: Definitions) -> dict[str, Json]:
-        return {"type": "object", "additionalProperties": self._value.build_schema(definitions)}
+        schema: dict[str, Json] = {"type": "object"}
+        names = self._key.build_key_schema(definitions)
+        if names:
+            schema["propertyNames"] = names
+        return schema | {"additionalProperties": self._value.build_schema(definitions)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -380,7 +323,7 @@ class FieldsType(ValueType):
         try:
             return self._build(arguments)
         except (TypeError, ValueError) as error:  # the code of the class refuses the values
-            raise MismatchError(path, _shorten_msgspec_message(error)) from None
+            raise MismatchError(path, str(error) or type(error).__name__) from None
 
     def build_schema(self, definitions: Definitions) -> dict[str, Json]:
         is_new, reference = definitions.refer(self, self._name)
@@ -464,6 +407,9 @@ class CheckedPlainType(PlainType):
         try:
             return msgspec.convert(value, self._annotation, str_keys=True)
         except (msgspec.ValidationError, RecursionError) as error:
+            whole = replace_whole_floats(value)
+            if whole is not value:
+                return self.decode(whole, path)
             raise MismatchError(path, _shorten_msgspec_message(error)) from None
 
 
@@ -604,8 +550,22 @@ def _compile_parts(annotation: Any, memo: Memo) -> ValueType | None:
         )
     if kind in _MAPPINGS:
         key, item = args or (str, Any)
-        return MappingType(key if _inspect(key) else Any, _compile(item, memo, is_part=True))
+        return MappingType(_compile_key(key, memo), _compile(item, memo, is_part=True))
+    if origin is typing.Literal:
+        return ChoiceType(args)
     return _compile_class(kind, memo) if isinstance(kind, type) else None
+
+
+def _compile_key(annotation: Any, memo: Memo) -> ValueType:
+    """Compiles the type of the keys of a dict, which are texts in JSON."""
+    compiled = _compile(annotation, memo)
+    is_number = compiled.is_plain and _unwrap_key(annotation) in (int, float)
+    return NativeType(annotation) if is_number else compiled
+
+
+def _unwrap_key(annotation: Any) -> Any:
+    annotation = unwrap_annotation(annotation)
+    return annotation if isinstance(annotation, type) else None
 
 
 def _compile_class(kind: Any, memo: Memo) -> ValueType | None:
@@ -613,8 +573,10 @@ def _compile_class(kind: Any, memo: Memo) -> ValueType | None:
         return PathType(kind)
     if _is_model(kind):
         return ModelType(kind)
+    if issubclass(kind, enum.Flag):
+        return FlagType(kind)
     if issubclass(kind, enum.Enum):
-        return EnumType(kind)
+        return ChoiceType(kind)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         hints = read_hints(kind)
         items = [_compile(hints.get(name, Any), memo, is_part=True) for name in kind._fields]
@@ -649,7 +611,26 @@ def _find_builder(kind: Any) -> Callable[[dict[str, Any]], Any] | None:
     return None
 
 
+def _find_required_init_var(kind: Any) -> str | None:
+    """Returns the name of a parameter that a dataclass needs, but does not store."""
+    stored = {field.name for field in dataclasses.fields(kind)}
+    names = (
+        field.name
+        for field in kind.__dataclass_fields__.values()
+        if field.name not in stored
+        and "InitVar" in str(field.type)
+        and field.default is dataclasses.MISSING
+    )
+    return next(names, None)
+
+
 def _build_dataclass(kind: Any, values: dict[str, Any]) -> Any:
+    init_var = _find_required_init_var(kind)
+    if init_var is not None:
+        raise TypeError(
+            f"the InitVar {init_var!r} of {kind.__name__} is not stored; give it a default, or "
+            "make it a field"
+        )
     own = {field.name for field in dataclasses.fields(kind) if not field.init}
     built = kind(**{name: value for name, value in values.items() if name not in own})
     for name in own & values.keys():

@@ -24,7 +24,7 @@ from runnel.client.execution_lists import (
     execution_not_found_error,
 )
 from runnel.client.protocol import ITEMS_PAGE_SIZE
-from runnel.client.values import CHECKED_LABEL, PayloadStorage, complete_input, prepare_input
+from runnel.client.values import CHECKED_LABEL, PayloadStorage
 from runnel.core.commands import CancelExecution, CreateExecution, SendSignal, StartExecution
 from runnel.core.events import ExecutionCreated
 from runnel.core.evolve import find_last_end, read_definition_hash, rebuild_execution, replay
@@ -273,8 +273,10 @@ class StoreClient:
         deleted. None is stored as `{}`.
         """
         hash_ = self._definitions.validate_and_hash(workflow)
-        data, stored, own_labels = prepare_input(workflow, input_, is_held=is_held)
-        kept_labels = check_labels(labels or {}) | own_labels
+        kept_labels = check_labels(labels or {})
+        data, stored, is_fit = await self._payloads.prepare_input(workflow, input_, is_held=is_held)
+        if is_held and is_fit:
+            kept_labels[CHECKED_LABEL] = "input"
         is_watched = execution_id is None and idempotency_key is None
         find_known: Callable[[], Awaitable[ExecutionHeader | None]] | None = None
         if idempotency_key is None:
@@ -348,7 +350,7 @@ class StoreClient:
     async def _has_input(self, former: Execution, input_: Json) -> bool:
         """Returns True if the input, with the defaults of its schema, is that of the execution."""
         data = encode_payload(input_, where="input")
-        data = complete_input(former.graph.workflow, data, is_checked=True)
+        data = await self._payloads.complete_input(former.graph.workflow, data, is_checked=True)
         former_data = await self._payloads.load(former.input)
         return bool(msgspec.json.decode(data) == msgspec.json.decode(former_data))
 
@@ -433,11 +435,13 @@ class StoreClient:
             graph = await self._definitions.load_newest_graph(graph.workflow.name)
         workflow = graph.workflow
         if data is not None:
-            return graph, complete_input(workflow, data)
+            return graph, await self._payloads.complete_input(workflow, data)
         if workflow.input is None:
             return graph, None
         former_data = await self._payloads.load(former.input)
-        stored = complete_input(workflow, former_data, is_checked=not is_newest)
+        stored = await self._payloads.complete_input(
+            workflow, former_data, is_checked=not is_newest
+        )
         return graph, None if stored is former_data else stored
 
     async def trigger(
@@ -468,7 +472,7 @@ class StoreClient:
         if data is None and workflow.input is not None and CHECKED_LABEL not in execution.labels:
             held_data = data = await self._load_submitted_input(execution)
         if data is not None:
-            stored = complete_input(workflow, data)
+            stored = await self._payloads.complete_input(workflow, data)
             if stored is not held_data:
                 value, blobs = self._payloads.to_value(stored, f"{execution_id}/input")
         command = StartExecution(execution_id=execution_id, input=value, key=key)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from runnel.authoring.input_schema import CheckedInput
 from runnel.authoring.payloads import check_labels, check_priority, encode_payload
 from runnel.client.idempotency import build_key_labels, check_key_reuse, derive_execution_id
-from runnel.client.values import complete_input
 from runnel.core.commands import CreateExecution
 from runnel.core.ids import ExecutionId
 from runnel.core.message_text import quote_name
@@ -36,7 +35,7 @@ INPUTS_MAX = 1_000
 PROBLEMS_SHOWN_MAX = 10
 # After so many problems, the further inputs are not checked.
 PROBLEMS_MAX = 1_000
-# Other callers run after this time. The check of one large input may take longer.
+# Other callers run after this time. A thread checks each large input.
 STEP_S_MAX = 0.01
 
 
@@ -160,7 +159,9 @@ class ExecutionCreator:
                     "inputs at once"
                 )
             try:
-                stored = complete_input(workflow, data, is_checked=is_checked, where=where)
+                stored = await self._payloads.complete_input(
+                    workflow, data, is_checked=is_checked, where=where
+                )
             except InvalidInputError as error:
                 problems += error.problems
                 if len(problems) >= PROBLEMS_MAX:

@@ -4,6 +4,7 @@ A value holds JSON bytes, or a reference to a blob. The orchestrator passes valu
 decoding them. A worker encodes a value once, and each reader decodes it once.
 """
 
+import operator
 import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from math import isfinite
@@ -147,3 +148,26 @@ class TaskLogLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float
     level: str
     text: str
+
+
+def replace_whole_floats(value: Json) -> Json:
+    """Returns the value with 1 for each 1.0, because JSON does not distinguish them.
+
+    Returns the same object if there is no such float, or if the value is nested too deeply.
+    """
+    try:
+        return _replace_whole_floats(value)
+    except RecursionError:
+        return value
+
+
+def _replace_whole_floats(value: Json) -> Json:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        items = [_replace_whole_floats(item) for item in value]
+        return items if any(map(operator.is_not, items, value)) else value
+    if isinstance(value, dict):
+        fields = {key: _replace_whole_floats(item) for key, item in value.items()}
+        return fields if any(fields[key] is not item for key, item in value.items()) else value
+    return value

@@ -146,7 +146,8 @@ class ScheduleStore:
         workflow = await find_workflow_or_suggest(
             self._library, schedule.workflow, schedule.version
         )
-        check_input(workflow, build_tick_input(schedule, self._clock.now()))
+        input_ = build_tick_input(schedule, self._clock.now())
+        await asyncio.to_thread(check_input, workflow, input_)
 
     async def _build_not_found_error(self, schedule_id: str) -> NotFoundError:
         return await build_unknown_trigger_error(

@@ -4,11 +4,19 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    SecretBytes,
+    SecretStr,
+    field_serializer,
+)
 
 from runnel.authoring.signatures import compile_signature
 from runnel.authoring.storable_values import to_json
-from runnel.engine.worker.outputs import encode_result
+from runnel.engine.worker.outputs import NotJsonError, encode_result
 
 WORDS = [f"word-{number}" for number in range(50)]
 
@@ -67,3 +75,64 @@ def test_a_model_that_serializes_by_alias_is_stored_by_field_name() -> None:
 
     assert msgspec.json.decode(data) == {"total": 3}
     assert signature.decode_arguments({"order": {"total": 3}}) == {"order": Aliased(totalAmount=3)}
+
+
+class Login(BaseModel):
+    name: str
+    token: SecretStr | SecretBytes = SecretStr("")
+
+
+class Logins(BaseModel):
+    logins: list[Login]
+
+
+class ShownLogin(BaseModel):
+    token: SecretStr
+
+    @field_serializer("token")
+    def show(self, token: SecretStr) -> str:
+        return token.get_secret_value()
+
+
+class Excluding(BaseModel):
+    a: int
+    b: int = Field(exclude=True)
+
+
+@dataclass
+class PlainLogin:
+    token: SecretStr
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (Login(name="Ada", token=SecretStr("x")), "result.token"),
+        (Login(name="Ada", token=SecretBytes(b"x")), "result.token"),
+        (
+            Logins(logins=[Login(name="***"), Login(name="b", token=SecretStr("x"))]),
+            "result.logins[1].token",
+        ),
+        ({"a": [PlainLogin(SecretStr("x"))]}, "result.a[0].token"),
+    ],
+)
+def test_a_secret_of_pydantic_is_refused_with_its_path(value: object, path: str) -> None:
+    with pytest.raises(NotJsonError, match=r"runnel\.secret") as caught:
+        encode_result(value)
+
+    assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [Login(name="***"), ShownLogin(token=SecretStr("x"))])
+def test_a_secret_that_is_not_stored_as_stars_is_kept(value: BaseModel) -> None:
+    stored = msgspec.json.decode(encode_result(value))
+
+    assert type(value).model_validate(stored) == value
+
+
+def test_a_required_field_that_is_excluded_is_refused() -> None:
+    def make() -> Excluding:
+        return Excluding(a=1, b=2)
+
+    with pytest.raises(NotJsonError, match=r"result\.b"):
+        encode_result(make(), compile_signature(make))

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from runnel.authoring.single_types import MismatchError
 from runnel.authoring.storable_values import encode_sorted, to_json
-from runnel.authoring.value_types import MismatchError, build_schemas, compile_type
+from runnel.authoring.value_types import build_schemas, compile_type
 
 NAMES = [f"name-{number:02}" for number in range(30)]
 

@@ -7,7 +7,8 @@ from typing import Any, Union
 import pytest
 
 from runnel.authoring.signatures import compile_signature
-from runnel.authoring.value_types import MismatchError, compile_type
+from runnel.authoring.single_types import MismatchError
+from runnel.authoring.value_types import compile_type
 
 
 @dataclass

@@ -34,14 +34,10 @@ from runnel.authoring.input_schema import (
     is_surely_valid,
 )
 from runnel.authoring.signatures import compile_signature
+from runnel.authoring.single_types import MismatchError, ValueType
 from runnel.authoring.storable_values import find_unstorable_path, to_json
 from runnel.authoring.type_hints import read_hints
-from runnel.authoring.value_types import (
-    MismatchError,
-    ValueType,
-    build_schemas,
-    compile_type,
-)
+from runnel.authoring.value_types import build_schemas, compile_type
 from runnel.core.message_text import describe_value, suggest_name
 from runnel.core.retry import RetryPolicy
 from runnel.core.validation import find_problems

@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Any
 
 from runnel.authoring.signatures import CompiledSignature
+from runnel.authoring.single_types import MismatchError, ValueType
 from runnel.authoring.storable_values import (
     convert_custom,
     encode_sorted,
     encode_value,
     find_unstorable_path,
 )
-from runnel.authoring.value_types import MismatchError, ValueType
 from runnel.core.ids import TaskToken
 from runnel.core.retry import MESSAGE_CHARS_MAX, RETRY_AFTER_S_MAX, TRACEBACK_CHARS_MAX, ErrorInfo
 from runnel.core.values import (

@@ -133,6 +133,30 @@ class StopRules(ConformanceFixtures):
         (lost,) = await owner.read_commands()
         assert isinstance(lost, TaskLost)
 
+    @pytest.mark.parametrize("order", ["stop first", "isolate first"])
+    async def test_a_stopped_task_in_a_child_process_did_not_crash_its_worker(
+        self, store: Store, tasks: TaskQueue, owner: LeaseOwner, order: str
+    ) -> None:
+        await owner.commit(Commit(sequence=0, tasks=[make_task("a"), make_task("b")]))
+        await tasks.claim("w", None, limit=5, wait_s=0, starts_tasks=True)
+        stop = Commit(sequence=0, stopped=[make_token("a"), make_token("b")])
+        if order == "stop first":
+            await owner.commit(stop)
+        await tasks.isolate("w", make_token("a"))
+        if order == "isolate first":
+            await owner.commit(stop)
+
+        replied = set((await tasks.beat("w", [make_token("a"), make_token("b")])).stop)
+        (record,) = await tasks.workers()
+        await store.lose_worker_tasks(record)
+
+        assert replied == {make_token("a"), make_token("b")}
+        lost = [entry for entry in await owner.read_commands() if isinstance(entry, TaskLost)]
+        assert {entry.token.node_id: (entry.was_started, entry.was_alone) for entry in lost} == {
+            "a": (False, False),
+            "b": (True, True),
+        }
+
     async def test_a_stopped_task_that_two_heartbeats_do_not_list_is_lost(
         self, tasks: TaskQueue, owner: LeaseOwner
     ) -> None:

@@ -29,7 +29,7 @@ local held, lost, changed, is_held = redis.call('HGETALL', held_tasks), {}, {}, 
 for at = 1, #held, 2 do
   local token = held[at]
   local partition, started, missed = parse_held(held[at + 1])
-  is_held[token] = started ~= STOPPING
+  is_held[token] = not is_stopping(started)
   local now_missed = listed[token] and 0 or tonumber(missed) + 1
   if now_missed >= missed_max then
     redis.call('XADD', inbox_prefix .. partition, '*', 'm', lost_before .. token .. lost_after)

@@ -14,14 +14,14 @@ if judged_heartbeat ~= '' and redis.call('HGET', workers, worker) ~= judged_hear
 end
 local held, lost, started_count = redis.call('HGETALL', held_tasks), {}, 0
 for at = 1, #held, 2 do
-  local _, started = parse_held(held[at + 1])
-  started_count = started_count + (started == '0' and 0 or 1)
+  local _, state = parse_held(held[at + 1])
+  started_count = started_count + (has_started(state) and 1 or 0)
 end
 local lost_after_start = started_count == 1 and lost_alone or lost_together
 for at = 1, #held, 2 do
   local token = held[at]
-  local partition, started = parse_held(held[at + 1])
-  local message_end = started == '0' and lost_without_start or lost_after_start
+  local partition, state = parse_held(held[at + 1])
+  local message_end = has_started(state) and lost_after_start or lost_without_start
   redis.call('XADD', inbox_prefix .. partition, '*', 'm', lost_before .. token .. message_end)
   lost[#lost + 1] = token
 end

@@ -67,11 +67,20 @@ local function add_pending_entries(feed, ids)
   end
 end
 
--- The state of a held task whose code has to end.
-local STOPPING = '2'
+-- The state of a held task is '0' before the start, and also if its code runs in a child process.
+-- After the start it is '1'. Once the task is stopped, so that its code has to end, '0' becomes '3'
+-- and '1' becomes '2'.
+local STOPPED_STATES = { ['0'] = '3', ['1'] = '2', ['2'] = '2', ['3'] = '3' }
 
--- Parses the value of a held task: partition, state, missed heartbeats. The state is '0' before the
--- start, then '1', and STOPPING once the task is stopped.
+local function is_stopping(state)
+  return state == '2' or state == '3'
+end
+
+local function has_started(state)
+  return state == '1' or state == '2'
+end
+
+-- Parses the value of a held task: partition, state, missed heartbeats.
 local function parse_held(value)
   return string.match(value, '^(%d+) (%d)(%d)$')
 end
@@ -161,8 +170,9 @@ local function stop_tasks(keys, message_before, message_after, tokens)
       local worker = string.sub(location, 2)
       local value = redis.call('HGET', held_prefix .. worker, token)
       if value then
-        local partition, _, missed = parse_held(value)
-        redis.call('HSET', held_prefix .. worker, token, partition .. ' ' .. STOPPING .. missed)
+        local partition, state, missed = parse_held(value)
+        local stopped = partition .. ' ' .. STOPPED_STATES[state] .. missed
+        redis.call('HSET', held_prefix .. worker, token, stopped)
       end
       redis.call('XADD', dropped_prefix .. worker, 'MAXLEN', '~', '10000', '*', 't', token)
     end

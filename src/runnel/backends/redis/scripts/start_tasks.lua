@@ -11,11 +11,13 @@ end
 local tokens, is_held, started = tail(ARGV, 3), {}, {}
 for number, value in ipairs(get_many(held_tasks, tokens)) do
   local partition, state, missed = parse_held(value or '')
-  local may_start = partition and state ~= STOPPING
+  local may_start = partition and not is_stopping(state)
   is_held[number] = may_start and 1 or 0
-  if may_start then
+  -- A task that runs in a child process no longer counts as started, also while it stops.
+  if may_start or (partition and started_flag == '0') then
+    local new_state = may_start and started_flag or STOPPED_STATES['0']
     started[#started + 1] = tokens[number]
-    started[#started + 1] = partition .. ' ' .. started_flag .. missed
+    started[#started + 1] = partition .. ' ' .. new_state .. missed
   end
 end
 call_many('HSET', held_tasks, started)
