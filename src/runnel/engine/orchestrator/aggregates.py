@@ -39,13 +39,14 @@ class CachedExecutionsLimit:
 
     def __init__(self, executions_max: int) -> None:
         self._executions_max = executions_max
-        self._caches: set[AggregateCache] = set()
+        # A dict, because it has an order: the order of a set differs between two runs.
+        self._caches: dict[AggregateCache, None] = {}
 
     def add(self, cache: "AggregateCache") -> None:
-        self._caches.add(cache)
+        self._caches[cache] = None
 
     def remove(self, cache: "AggregateCache") -> None:
-        self._caches.discard(cache)
+        self._caches.pop(cache, None)
 
     def apply(self) -> None:
         """Drops idle executions above the maximum, from caches without uncommitted changes."""
