@@ -169,7 +169,8 @@ class AttemptPipeline:
 
     async def execute(self, prepared: PreparedCall) -> Value:
         """Makes the call and returns its output."""
-        return await self._store(prepared, await self._executor.run(prepared))
+        data = await self._executor.run(prepared)
+        return self.finish_at_once(prepared, data) or await self._store(prepared, data)
 
     def make_short_call(self, prepared: PreparedCall) -> ShortCall:
         return self._executor.make_short_call(prepared)

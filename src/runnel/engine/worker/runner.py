@@ -176,9 +176,10 @@ class RunnerPool:
         runner = _get_current_task()
         waiting_code = RunningCode(runner)
         while not self.is_ending:
-            if not self._slots.has_ready:
+            run = self._slots.take_at_once()
+            if run is None:
                 self._short_calls.run_next()  # before the next claim, which counts the free slots
-            run = await self._take_run(runner)
+                run = await self._take_run(runner)
             run.code = waiting_code
             self._active += 1
             report = None

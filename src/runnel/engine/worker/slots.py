@@ -85,11 +85,6 @@ class Slots:
         return self.free + ahead - len(self._ready) - self._batched - resumed
 
     @property
-    def has_ready(self) -> bool:
-        """True if a run can begin now."""
-        return self.free > 0 and bool(self._ready or self._resumed)
-
-    @property
     def has_ended_calls(self) -> bool:
         """True if a run is queued whose call has ended, so that it must not be returned."""
         return any(run.finish is not None and run.stop_reason is None for run in self._ready)
@@ -155,19 +150,27 @@ class Slots:
             self._runners += 1
             self._start_runner()
 
+    def take_at_once(self) -> TaskRun | None:
+        """Returns the next run that was not stopped, and occupies a slot until `release`.
+
+        Returns None if no run can begin now.
+        """
+        while self.free > 0 and (run := self._pop_next()) is not None:
+            if run.stop_reason is None:
+                self.free -= 1
+                return run
+            run.is_finished = True
+            self._suspects.discard(run)
+            self._wake_claimer()
+        return None
+
     async def take(self) -> TaskRun:
-        """Returns the next run that was not stopped, and occupies a slot until `release`."""
-        while True:
-            while self.free > 0 and (run := self._pop_next()) is not None:
-                if run.stop_reason is None:
-                    self.free -= 1
-                    return run
-                run.is_finished = True
-                self._suspects.discard(run)
-                self._wake_claimer()
+        """Waits for the next run, as `take_at_once` returns it."""
+        while (run := self.take_at_once()) is None:
             idle = asyncio.get_running_loop().create_future()
             self._idle.append(idle)
             await idle
+        return run
 
     def note_suspended(self) -> None:
         """Notes that a run waits, which stops claiming ahead for now."""
@@ -176,7 +179,12 @@ class Slots:
 
     def release(self, *, has_waited: bool = False) -> None:
         self._ended_at_once = 0 if has_waited else self._ended_at_once + 1
-        self._free_one()
+        if self._returning:
+            self._free_one()
+            return
+        self.free += 1
+        if self._claimer is not None:
+            self._wake_claimer()
 
     def join_batch(self) -> None:
         """Frees the slot of a run that shares the slot of a batch from now on."""
