@@ -124,7 +124,7 @@ async def _run_incarnation(
     points = CrashPointCounter(journal, fault)
     opened = await storage.open(journal, world, scenario.limits, points)
     if resumes:
-        save_snapshot(journal, storage.summarize(journal))
+        save_snapshot(journal, storage.summarize(journal, engine=name))
     settings = storage.settings(journal, detects_failures_fast=resumes or not fault.kills_process)
     engine = EmbeddedEngine(
         opened.instrumented, scenario.handlers(journal), world, settings, name=name
@@ -144,7 +144,7 @@ async def _run_incarnation(
         executions = await read_executions(observer)
     await opened.plain.close()
     journal.append(JournalFile.COUNTS, f"{points.calls} {points.points}")
-    save_snapshot(journal, storage.summarize(journal), executions)
+    save_snapshot(journal, storage.summarize(journal, engine=name), executions)
 
 
 def _run_engine(

@@ -151,7 +151,7 @@ class RedisKeyStorage:
         )
         return OpenedBackends(counted, plain)
 
-    def summarize(self, journal: RunJournal) -> StorageSummary:
+    def summarize(self, journal: RunJournal, *, engine: str) -> StorageSummary:
         with self._client() as client:
             return read_storage_summary(client, RedisKeyNames(_get_prefix(journal)))
 

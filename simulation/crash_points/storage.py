@@ -67,8 +67,11 @@ class CrashPointStorage(Protocol):
         points: CrashPointCounter,
     ) -> OpenedBackends: ...
 
-    def summarize(self, journal: RunJournal) -> StorageSummary:
-        """Returns a summary of the stored data, which it reads without the ports."""
+    def summarize(self, journal: RunJournal, *, engine: str) -> StorageSummary:
+        """Returns a summary of the stored data, which it reads without the ports.
+
+        `engine` is the name of the engine that has shut down, or that starts now.
+        """
 
     def copy(self, source: RunJournal, target: RunJournal) -> None:
         """Copies the data of a crash point that is not in the folder of its journal."""
@@ -92,7 +95,9 @@ _LEFT_OVER_QUERIES = {
     "unconsumed messages": "SELECT count(*) FROM messages",
     "timers": "SELECT count(*) FROM timers",
     "histories of limits": "SELECT count(*) FROM history WHERE aggregate_id LIKE 'limit:%'",
-    "partitions with an owner": "SELECT count(*) FROM partitions WHERE owner != ''",
+    # A partition without work may keep the name of a dead owner. No process adopts it, and a later
+    # one uses it as its home.
+    "partitions with an owner": "SELECT count(*) FROM partitions WHERE owner = :engine",
 }
 _DEAD_LETTERS_QUERY = "SELECT count(*) FROM dead_letters"
 
@@ -123,9 +128,11 @@ class DataDirStorage:
         )
         return OpenedBackends(CrashingBackend(backend, points), backend)
 
-    def summarize(self, journal: RunJournal) -> StorageSummary:
+    def summarize(self, journal: RunJournal, *, engine: str) -> StorageSummary:
         with closing(sqlite3.connect(journal.data_dir / FILE_NAME)) as db:
-            counts = {name: _count(db, query) for name, query in _LEFT_OVER_QUERIES.items()}
+            counts = {
+                name: _count(db, query, engine=engine) for name, query in _LEFT_OVER_QUERIES.items()
+            }
             return StorageSummary(
                 settled=list(find_settled_keys(db.execute(_HISTORY_QUERY))),
                 left_over={name: count for name, count in counts.items() if count},
@@ -139,5 +146,5 @@ class DataDirStorage:
         """Does nothing: the files are removed with the folder."""
 
 
-def _count(db: sqlite3.Connection, query: str) -> int:
-    return int(db.execute(query).fetchone()[0])
+def _count(db: sqlite3.Connection, query: str, **values: str) -> int:
+    return int(db.execute(query, values).fetchone()[0])

@@ -247,6 +247,15 @@ async def test_short_calls_share_the_log_of_the_database(tmp_path: Path) -> None
     assert list_open_files(tmp_path) == {"runnel.db", "runnel.db-wal", "runnel.db-shm"}
 
 
+async def test_opening_an_existing_database_writes_nothing(tmp_path: Path) -> None:
+    await open_briefly(tmp_path)
+    log = (tmp_path / "runnel.db-wal").read_bytes()
+    backend = await SqliteBackend.open(tmp_path, clock=RealClock(), ids=RandomIdGenerator())
+    await backend.close()
+
+    assert (tmp_path / "runnel.db-wal").read_bytes() == log
+
+
 async def test_a_large_log_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await open_briefly(tmp_path)
     monkeypatch.setattr("runnel.backends.sqlite.database.IDLE_LOG_BYTES_MAX", 0)

@@ -254,6 +254,15 @@ async def test_a_checkpoint_that_can_not_open_the_file_reports_it_and_tries_agai
     checkpointer.raise_failure()
 
 
+async def test_a_requested_checkpoint_runs_before_enough_rows_are_written(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path / "t.db", "process")
+
+    checkpointer.request()
+
+    await wait_until((tmp_path / "t.db").exists)
+    checkpointer.stop()
+
+
 async def test_a_checkpoint_that_fails_once_fails_no_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

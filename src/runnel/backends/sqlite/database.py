@@ -125,8 +125,9 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
     )
     try:
         db.execute(f"PRAGMA busy_timeout = {OPEN_BUSY_TIMEOUT_MS}")
-        # Only a new file takes this setting, and only before its first page is written.
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        # Only a file without pages takes this setting. On any other file, the statement writes.
+        if not _read_size(path):
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
     except BaseException:

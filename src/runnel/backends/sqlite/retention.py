@@ -175,6 +175,7 @@ def _rewrite(path: Path, durability: Durability) -> None:
     with lock_data_dir(path.parent), translate_errors(path):
         db = connect(path, durability)
         try:
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect in the new file
             db.execute("VACUUM")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         finally:

@@ -55,23 +55,26 @@ class Checkpointer:
         self._is_stopped = False
         self._problem: StoreError | None = None
         self._failures = 0
+        self._start_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="runnel-checkpoint", daemon=True)
 
     def record_rows(self, rows: int) -> None:
         """Wakes the checkpoint thread after enough writes; `rows` is the total of the writing
         connection.
-
-        The first wake-up starts the thread: most commands write little.
         """
         if rows - self._rows >= CHECKPOINT_ROWS:
             self._rows = rows
-            self._wakeup.set()
-            if self._thread.ident is None:
-                self._thread.start()
+            self.request()
 
     def request(self) -> None:
-        """Wakes the checkpoint thread, because the file shrinks only in a checkpoint."""
+        """Wakes the checkpoint thread, for example because the file shrinks only in a checkpoint.
+
+        The first wake-up starts the thread: most commands write little.
+        """
         self._wakeup.set()
+        with self._start_lock:  # the thread of the writer and the event loop may both be first
+            if self._thread.ident is None:
+                self._thread.start()
 
     def raise_failure(self) -> None:
         """Raises the error of repeated failures, because the log must not grow unnoticed.
