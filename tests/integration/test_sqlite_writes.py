@@ -261,6 +261,7 @@ async def test_a_requested_checkpoint_runs_before_enough_rows_are_written(tmp_pa
 
     await wait_until((tmp_path / "t.db").exists)
     checkpointer.stop()
+    assert (tmp_path / "t.db").exists()
 
 
 async def test_a_checkpoint_that_fails_once_fails_no_commit(
