@@ -124,7 +124,7 @@ WRONG_INPUTS = [
     ("dict", {"b": "x"}, "input.value.b: expected a text in the format 'date', got 'x'"),
     ("dataclass", {"number": "1", "day": "2026-01-01", "lines": []}, "input.value.number: "),
     ("named_tuple", [1], "input.value: expected a list of at least 2 items"),
-    ("int_keys", {"x": "a"}, "input.value: expected a text that matches '^(0|-?[1-9][0-9]*)$' as the name"),
+    ("int_keys", {"x": "a"}, "input.value: expected a text that matches '^(0|-?"),
     ("model", {"full_name": "A", "born": "2026-01-01"}, "input.value.full_name: expected a text"),
     ("path", 3, "input.value: expected a text, got 3"),
     ("set", ["a", "a"], "input.value: "),
