@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from runnel import Client, SyncClient, WorkflowDAG
-from runnel.client.blocking import SyncBulk, SyncDeadLetters, SyncOperations, SyncSchedules
 from runnel.client.dead_letters import LettersOf
 from runnel.client.http_resources import (
     HttpBulk,
@@ -16,6 +15,7 @@ from runnel.client.http_resources import (
     HttpWebhooks,
 )
 from runnel.client.sync_client import SyncWebhooks
+from runnel.client.sync_wrappers import SyncBulk, SyncDeadLetters, SyncOperations, SyncSchedules
 from runnel.core.states import ExecutionState
 from runnel.errors import ConflictError, InputError, NotFoundError, WrongStateError
 from runnel.ports.archive import ALL_EXECUTIONS, ExecutionFilter

@@ -15,7 +15,7 @@ from runnel.app.async_engine import AsyncEngine
 from runnel.app.engine_client import PlainWorkflow, WorkflowSource
 from runnel.app.engine_options import EngineOptions
 from runnel.authoring.decorators.workflow import TracedWorkflow
-from runnel.client.blocking import (
+from runnel.client.sync_wrappers import (
     BlockingMethod,
     IteratingMethod,
     SyncBulk,

@@ -10,7 +10,9 @@ from typing import Self
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from runnel.client.blocking import (
+from runnel.client.http_client import DEFAULT_RETRIES, HttpClient
+from runnel.client.http_resources import HttpTokens, HttpWebhooks
+from runnel.client.sync_wrappers import (
     BlockingMethod,
     IteratingMethod,
     SyncBulk,
@@ -22,8 +24,6 @@ from runnel.client.blocking import (
     SyncWorkflows,
     SyncWrapper,
 )
-from runnel.client.http_client import DEFAULT_RETRIES, HttpClient
-from runnel.client.http_resources import HttpTokens, HttpWebhooks
 
 
 class SyncWebhooks(SyncSubWrapper[HttpWebhooks]):
